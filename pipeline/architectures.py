@@ -21,7 +21,9 @@ from model import (
     load_architecture,
     reads_context,
 )
-from nas.derivation import DERIVATIONS, Derived, written_layout
+from nas.derivation import DERIVATIONS
+from nas.derivation.base import Derived
+from nas.derivation.rules import written_layout
 from pipeline.experiment import Experiment, dump_experiment, idle_clusters
 from pipeline.plan import RunPlan, as_saved
 from training.run_dir import commit, identity_hash

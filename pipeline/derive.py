@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING, Any
 from model import Architecture, Evidence, Layout, TimedCost, layout_letters, reads_context
 from nas.costs.budget import tokens_per_second
 from nas.costs.config import BudgetConfig
-from nas.derivation import (
-    DERIVATIONS,
-    RULES,
-    SEARCHED,
-    TRAINED,
-    Considered,
-    Derived,
-    Expected,
-    Request,
-    Train,
-    Trained,
-    reference_remedy,
-)
-from nas.derivation.base import context_limit
+from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, reference_remedy
+from nas.derivation.base import Considered, Derived, Request, Train, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
+from nas.derivation.training import Expected, Trained
 from pipeline.architectures import architecture_of, write_architecture
 from pipeline.caveats import layout_caveats
 from pipeline.experiment import Experiment, dump_experiment

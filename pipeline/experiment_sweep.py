@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from hpo.config import SweepConfig
 from hpo.samplers import first_pruned_step
 from hpo.space import Space, space_faults
-from nas.derivation import RULES, Request, check_method
+from nas.derivation import RULES
+from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
+from nas.derivation.searched import check_method
 from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:

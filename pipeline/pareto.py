@@ -21,7 +21,8 @@ from model import (
 from nas.costs.budget import UNITS, Amount, Budget, LayoutCost, Limit
 from nas.costs.model import CostModel
 from nas.costs.workloads import WORKLOADS
-from nas.derivation import RULES, Derived, Request
+from nas.derivation import RULES
+from nas.derivation.base import Derived, Request
 from nas.derivation.ranking import networks_by_score
 from nas.derivation.searched import Searched, read_searches
 from nas.statistics.paired_scores import Score

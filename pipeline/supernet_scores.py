@@ -15,7 +15,7 @@ from torch import nn
 from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Layout, Mix, Network, network_of
 from model.saving import tensors_digest
-from nas.derivation import Derived, Request
+from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms

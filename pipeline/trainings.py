@@ -7,7 +7,8 @@ from math import inf
 from pathlib import Path
 
 from model import Layout, layout_letters, load_architecture
-from nas.derivation import TRAINED, Length
+from nas.derivation import TRAINED
+from nas.derivation.training import Length
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PEAK_LRS = "alpha_peak_lrs"
 
 
 def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:

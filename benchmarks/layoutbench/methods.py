@@ -4,12 +4,13 @@ A full training of a network of mean FLOPs costs 1, one of half length 1/2. Seed
 choose are those of the finals of `predictor`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nas.derivation.predictor import PROBE_SEED, Predictor
+from nas.derivation.regression import Features
 from nas.derivation.training import Answer, Length, Method, Results, Space, Training, Trainings
 
 FIRST, SECOND = Predictor.final_seeds
@@ -47,6 +48,24 @@ class RandomSearch:
         order = np.random.default_rng(self.seed).permutation(len(space)).tolist()
         _train_affordable(space, train, order, [FIRST], self.cost)
         return Answer(_best(train.results))
+
+
+@dataclass(frozen=True)
+class RandomProbes(Predictor):
+    """The predictor with its probes behind the first design drawn, as what choosing must beat."""
+
+    drawn_by: int = 0
+
+    def batches(
+        self, space: Space, features: Features, known: Results, probed: Sequence[int]
+    ) -> Iterator[list[int]]:
+        """The first design, then drawn pairs."""
+        yield self.first_design(space, features)
+        while (left := min(self.cap, len(space)) - len(probed)) > 0:
+            rest = np.setdiff1d(np.arange(len(space)), probed)
+            generator = np.random.default_rng([self.drawn_by, len(probed)])
+            size = min(self.at_once, left)
+            yield generator.choice(rest, size=size, replace=False).tolist()
 
 
 @dataclass(frozen=True)
@@ -145,5 +164,5 @@ OPPONENTS: Mapping[str, Callable[[float, int], Method]] = {
     "successive halving": Halving,
     "local evolution": LocalEvolution,
     "rules alone": lambda cost, seed: RulesAlone(cost),
-    "random probes": lambda cost, seed: Predictor(drawn_by=seed),
+    "random probes": lambda cost, seed: RandomProbes(drawn_by=seed),
 }

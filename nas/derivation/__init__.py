@@ -3,13 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from model import Candidate
-from nas.derivation.base import (
-    Considered,
-    Derived,
-    Request,
-    Train,
-    context_problem,
-)
+from nas.derivation.base import Derived, Request
 from nas.derivation.finals import finals
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.predictor import predictor
@@ -20,10 +14,7 @@ from nas.derivation.rules import (
     par,
     random_layout,
     sandwich,
-    written_layout,
 )
-from nas.derivation.searched import NEED_PI, check_method
-from nas.derivation.training import Expected, Length, Trained
 
 Method = Callable[[Request], Derived]
 # From a search.
@@ -55,26 +46,3 @@ def reference_remedy(candidates: Sequence[Candidate]) -> str:
     """What may stand in the place of a reference that is no layout."""
     rules = "" if missing_kinds(candidates) else f", or one of {', '.join(PLACING)}"
     return f"give a layout in letters{rules}"
-
-
-__all__ = [
-    "DERIVATIONS",
-    "NEED_PI",
-    "PLACING",
-    "RULES",
-    "SEARCHED",
-    "SEEDED",
-    "TRAINED",
-    "Considered",
-    "Derived",
-    "Expected",
-    "Length",
-    "Request",
-    "Train",
-    "Trained",
-    "check_method",
-    "context_problem",
-    "missing_kinds",
-    "reference_remedy",
-    "written_layout",
-]

@@ -51,8 +51,7 @@ class Finals:
         """See `Method`."""
         first, *others = self.seeds
         named, results = self.named(space), train.results
-        if train.say is not None:
-            train.say(f"finals: networks of rules and searches, at full length: {len(named)}")
+        train.say(f"finals: networks of rules and searches, at full length: {len(named)}")
         train(named, "full", [first])
         order = sorted(named, key=lambda n: (results[Training(n, "full", first)], n))
         rules = set(space.rules.values())
@@ -61,9 +60,8 @@ class Finals:
         if best_rule is not None and best_rule not in chosen:
             chosen.append(best_rule)
         if others:
-            if train.say is not None:
-                count = len(chosen) * len(others)
-                train.say(f"finals: the best of them again; trainings: {count}")
+            count = len(chosen) * len(others)
+            train.say(f"finals: the best of them again; trainings: {count}")
             train(chosen, "full", others)
         return self._answer(space, chosen, results)
 

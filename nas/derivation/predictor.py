@@ -61,8 +61,6 @@ class Predictor:
         least_chance: with less chance than this of such a network there are no more probes.
         finalists: how many are trained at full length; the best rule comes on top.
         final_seeds: of those trainings; none is the probes'.
-        drawn_by: draw the probes behind the first design by this seed, as what choosing them must
-            beat; None: choose them.
         caution: by how many standard deviations of its lead over the best probe a network is hoped
             to be better than expected.
     """
@@ -73,7 +71,6 @@ class Predictor:
     least_chance: float = _DEFAULT.least_chance
     finalists: int = _DEFAULT.finalists
     final_seeds: tuple[int, ...] = _DEFAULT.seeds
-    drawn_by: int | None = None
     caution: float = 1.0
     priors: Priors = field(default_factory=Priors)
     deviations: Deviations = field(default_factory=Deviations)
@@ -81,16 +78,14 @@ class Predictor:
     def __call__(self, space: Space, train: Trainings) -> Answer:
         """See `Method`."""
         features, probed = features_of(space, self.priors), list[int]()
-        for batch in self._batches(space, features, train.results, probed):
-            if train.say is not None:
+        for batch in self.batches(space, features, train.results, probed):
+            if space.layouts:  # a table of trainings has none
                 train.say(self._progress(space, features, train.results, batch))
             train(batch, "half", [PROBE_SEED])
             probed += batch
         known = {one: nats for one, nats in train.results.items() if one.length == "half"}
         chosen = finalists(space, self.expected(features, known), self.finalists)
-        if train.say is not None:
-            count = f"{len(probed)} probes done; finals: {len(chosen)} layouts at full length"
-            train.say(f"predictor: {count}{self._so_far(space, features, known)}")
+        train.say(f"predictor: {len(probed)} probes done; finals: {len(chosen)} at full length")
         train(chosen, "full", self.final_seeds)
         results = train.results
         finals = {one: nats for one, nats in results.items() if one.length == "full"}
@@ -102,19 +97,16 @@ class Predictor:
         now, spread = (one.expected(features, results) for one in (self, as_noisy))
         return best_of(space, chosen, now, spread, diverged)
 
-    def _batches(
+    def batches(
         self, space: Space, features: Features, known: Results, probed: Sequence[int]
     ) -> Iterator[list[int]]:
         """The first design, then pairs by what is known by then, until enough is."""
-        yield self.first_design(space, features)
-        while len(probed) < min(self.cap, len(space)):
-            count = min(self.at_once, min(self.cap, len(space)) - len(probed))
-            if self.drawn_by is not None:
-                yield _drawn(space, probed, count, [self.drawn_by, len(probed)])
-            elif self.chance(self.expected(features, known), probed) < self.least_chance:
+        most = min(self.cap, len(space))
+        yield self.first_design(space, features)[:most]
+        while len(probed) < most:
+            if self.chance(self.expected(features, known), probed) < self.least_chance:
                 return
-            else:
-                yield self._next(features, known, probed, count)
+            yield self._next(features, known, probed, min(self.at_once, most - len(probed)))
 
     def _progress(
         self, space: Space, features: Features, known: Results, batch: Sequence[int]
@@ -124,15 +116,11 @@ class Predictor:
         begin = f"predictor: probes {probes + 1} to {probes + len(batch)} of at most {self.cap}"
         if not probes:
             return f"{begin}, the first design, of {len(space):,} networks"
-        return f"{begin}{self._so_far(space, features, known)}"
-
-    def _so_far(self, space: Space, features: Features, known: Results) -> str:
         probed, now = [one.network for one in known], self.expected(features, known)
         best = min(probed, key=lambda number: now.mean_N[number])
-        chance = f"{self.chance(now, probed):.0%}" if len(probed) < len(space) else "0%"
         return (
-            f"; best so far {space.letters(best)}; largest chance of another one that is better by "
-            f"{self.margin_nats:g} nats: {chance}"
+            f"{begin}; best so far {space.letters(best)}; largest chance of another one that is "
+            f"better by {self.margin_nats:g} nats: {self.chance(now, probed):.0%}"
         )
 
     def first_design(self, space: Space, features: Features) -> list[int]:
@@ -172,11 +160,6 @@ class Predictor:
         worst = max((nats for nats in known.values() if nats < np.inf), default=0.0)
         finite = {training: min(nats, worst) for training, nats in known.items()}
         return posterior(features, finite, self.deviations)
-
-
-def _drawn(space: Space, probed: Sequence[int], count: int, seed: list[int]) -> list[int]:
-    rest = np.setdiff1d(np.arange(len(space)), probed)
-    return np.random.default_rng(seed).choice(rest, size=count, replace=False).tolist()
 
 
 def rules_of_design(space: Space) -> list[int]:
@@ -236,10 +219,19 @@ def predictor(request: Request) -> Derived:
 
     Raises:
         NoLayout: no network keeps the limits.
-        ValueError: `derive.probes.most` is less than the first design.
     """
-    space = layout_space(request, _proposals(request))
-    method, train = _method(request, space), request.trainings(space)
+    config, space = request.config.probes, layout_space(request, _proposals(request))
+    first = {one.kind: one.label for one in reversed(request.candidates)}
+    further = set(space.kinds) - {first.get("attention"), first.get("dense")}
+    most = PROBES + PROBES_PER_KIND * len(further) if config.most == "auto" else config.most
+    method = Predictor(
+        cap=most,
+        margin_nats=config.margin_nats,
+        least_chance=config.least_chance,
+        finalists=config.finalists,
+        final_seeds=config.seeds,
+    )
+    train = request.trainings(space)
     answer = method(space, train)
     probes = {one: nats for one, nats in train.results.items() if one.length == "half"}
     features = features_of(space, method.priors)
@@ -272,24 +264,3 @@ def _proposals(request: Request) -> list[Layout]:
         return []
     methods = (argmax, top_k) if request.alpha_learned else (beam,)
     return [method(request).layout for method in methods]
-
-
-def _method(request: Request, space: Space) -> Predictor:
-    config, first = request.config.probes, {c.kind: c.label for c in reversed(request.candidates)}
-    further = set(space.kinds) - {first.get("attention"), first.get("dense")}
-    most = PROBES + PROBES_PER_KIND * len(further) if config.most == "auto" else config.most
-    method = Predictor(
-        cap=most,
-        margin_nats=config.margin_nats,
-        least_chance=config.least_chance,
-        finalists=config.finalists,
-        final_seeds=config.seeds,
-    )
-    design = method.first_design(space, features_of(space, method.priors))
-    if most < len(design):
-        raise ValueError(
-            f"derive.probes.most: {most} probes are less than the first design has "
-            f"({len(design)}: rules of several numbers of attention blocks and of further kinds, "
-            f"and what a search proposes); give {len(design)} or more"
-        )
-    return method

@@ -4,9 +4,8 @@ L slots   C candidates   G groups of candidates of equal costs   J budgets   N v
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import comb
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from nas.derivation.base import Choice, Networks
 
 Array = NDArray[np.float64]
 Ranked = tuple[float, Choice]
-Row = TypeVar("Row", bound=Sequence[object])
 # Scores are taken in multiples of this: their sums are exact, so that layouts are equal where they
 # should be and not as rounding has it.
 STEP = 2.0**-32
@@ -152,21 +150,3 @@ class _Bound:
             options = [best_LG[slot, g] + values[0][place] for g, place in enumerate(after)]
             values.insert(0, np.max(options, axis=0))
         return codes, values
-
-
-def pool(ranked: Iterable[Row], count: int, distance: int = 2) -> list[Row]:
-    """The first `count` layouts of which every two differ in at least so many slots.
-
-    One that differs in fewer from one before it is passed over.
-    """
-    chosen = list[Row]()
-    for layout in ranked:
-        near = (
-            sum(one != other for one, other in zip(layout, before, strict=True)) < distance
-            for before in chosen
-        )
-        if not any(near):
-            chosen.append(layout)
-        if len(chosen) == count:
-            break
-    return chosen

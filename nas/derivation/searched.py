@@ -16,7 +16,7 @@ from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
 from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
-from utils.pi import PEAK_LRS, log_softmax, margins
+from utils.pi import log_softmax, margins
 
 Array = NDArray[np.float64]
 
@@ -88,12 +88,10 @@ def check_method(config: DeriveConfig, *, alpha_learned: bool) -> None:
 def read_searches(request: Request, method: str) -> Searched:
     """Average alpha over the last part of the steps of each search.
 
-    ValueError where there is no finished search, one had other candidates, slots or steps, or alpha
-    moved at other rates in one than in another.
+    ValueError where there is no finished search, or one had other candidates, slots or steps.
     """
     if not request.trajectories:
         raise ValueError(f"{method}: needs a finished search; run search.py first")
-    _check_rates(request, method)
     means = [_mean_alpha(request, path) for path in request.trajectories.values()]
     last, steps = means[0][1:]
     seeds = tuple(request.trajectories)
@@ -105,24 +103,6 @@ def read_searches(request: Request, method: str) -> Searched:
         seeds=seeds,
         learned=request.alpha_learned,
     )
-
-
-def _check_rates(request: Request, method: str) -> None:
-    # `search.alpha.lr: auto` is one setting and not one rate: it may be another in another version
-    # of the program. Older searches do not say theirs.
-    rates = {
-        # Six digits: the sum that `auto` divides by ends otherwise on another machine.
-        seed: tuple(f"{rate:.6g}" for rate in load_pi(path).get(PEAK_LRS, ()))
-        for seed, path in request.trajectories.items()
-    }
-    known = {seed: of_search for seed, of_search in rates.items() if of_search}
-    if len(set(known.values())) > 1:
-        listed = ", ".join(f"{' then '.join(of)} in search {seed}" for seed, of in known.items())
-        raise ValueError(
-            f"{method}: alpha's peak learning rate was {listed}, so these searches are not of one "
-            "experiment: take those of one rate (--seeds), or search again with search.alpha.lr "
-            "as a number"
-        )
 
 
 def _mean_alpha(request: Request, path: Path) -> tuple[Array, int, int]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,12 +94,12 @@ class Trainings:
 
     Attributes:
         train: gives nats of all networks with the first seed, then with the next one.
-        say: shows a line of progress; None: nobody reads it.
+        say: shows a line of progress.
         results: what was trained, in order.
     """
 
     train: Callable[[Sequence[int], Length, Sequence[int]], Iterable[float]]
-    say: Callable[[str], None] | None = None
+    say: Callable[[str], None] = lambda line: None
     results: dict[Training, float] = field(default_factory=dict)
 
     def __call__(self, networks: Sequence[int], length: Length, seeds: Sequence[int]) -> None:
@@ -139,11 +139,8 @@ class Answer:
     lead: tuple[float, float] = (0.0, 0.0)
 
 
-class Method(Protocol):
-    """Choose a network by trainings; the same trainings give the same answer."""
-
-    def __call__(self, space: Space, train: Trainings) -> Answer:
-        """Train what is needed and answer."""
+# Chooses a network by trainings; the same trainings give the same answer.
+Method = Callable[[Space, Trainings], Answer]
 
 
 def training_noise(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nas.search.plan import SearchPlan, tau_now
 from training.state import Metrics, TrainState
 from utils.files import write_whole
-from utils.pi import PEAK_LRS, read_pi, softmax
+from utils.pi import read_pi, softmax
 
 MOST_CSV_STEPS = 500
 _REMEDY = "put the right pi.npz back, or remove {} to search again"
@@ -24,14 +24,8 @@ class Trajectory:
 
     labels: Sequence[str]
     plan: SearchPlan
-    # Alpha's peak learning rates: one, or more where the search went on under a program whose
-    # `auto` is another; none where alpha does not learn, or where that is not known.
-    peak_lrs: list[float] = field(init=False)
     alpha: list[NDArray[np.float32]] = field(default_factory=list)
     tau: list[np.float32] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.peak_lrs = [self.plan.alpha_peak_lr] if self.plan.config.alpha_learns else []
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Record alpha after a step (a hook of the loop)."""
@@ -41,7 +35,7 @@ class Trajectory:
 
     def save(self, path: Path) -> None:
         """Write pi.npz whole."""
-        count = len(self.alpha)
+        count, learns = len(self.alpha), self.plan.config.alpha_learns
         alpha_NLC = np.stack(self.alpha)
         buffer = io.BytesIO()
         np.savez_compressed(
@@ -52,7 +46,7 @@ class Trajectory:
             tau=np.array(self.tau, dtype=np.float32),
             labels=np.array(self.labels),
             alpha_start=np.array(self.plan.alpha_start),
-            alpha_peak_lrs=np.array(self.peak_lrs, dtype=np.float64),
+            alpha_peak_lrs=np.array([self.plan.alpha_peak_lr] if learns else [], dtype=np.float64),
         )
         write_whole(path, buffer.getvalue())
 
@@ -82,10 +76,6 @@ class Trajectory:
                 f"relies on it: {remedy}"
             ) from error
         self.alpha, self.tau = list(alpha_NLC), list(tau_N)
-        before = arrays[PEAK_LRS].tolist() if PEAK_LRS in arrays else []
-        # With an unknown part the whole is unknown.
-        changed = before and not np.allclose(before[-1], self.peak_lrs, rtol=1e-6)
-        self.peak_lrs = [*before, *self.peak_lrs] if changed else before
 
     def _tau(self, state: TrainState) -> np.float32:
         # That of the step just done; a learnable one as that step left it, like alpha.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model import Layout
-from nas.derivation import Length
+from nas.derivation.training import Length
 from pipeline.derive import Derivation, derivation
 from pipeline.plan import RunPlan
 from tests.pipeline.conftest import Clock, PlanWith, true_ms

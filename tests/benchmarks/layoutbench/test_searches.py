@@ -9,7 +9,7 @@ import pytest
 from benchmarks.layoutbench.searches import search_cost, weigh
 from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts
 from model import Layout
-from nas.derivation import Length
+from nas.derivation.training import Length
 from pipeline.derive import choose, derivation
 from pipeline.plan import RunPlan
 from tests.pipeline.conftest import PlanWith

@@ -11,9 +11,10 @@ import pytest
 
 from model import Layout, Network, reads_context
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, RULES, Length, Request, context_problem
-from nas.derivation.base import NoLayout, context_limit
+from nas.derivation import DERIVATIONS, RULES
+from nas.derivation.base import NoLayout, Request, context_limit, context_problem
 from nas.derivation.config import DeriveConfig
+from nas.derivation.training import Length
 from nas.opponents import OPPONENTS, Contest, NoOpponent
 from nas.statistics.paired_scores import Score
 from tests import tiny

@@ -11,7 +11,8 @@ import pytest
 
 from model import layout_letters
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, Derived, Request
+from nas.derivation import DERIVATIONS
+from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import random_layout
 from nas.opponents import CompareConfig
@@ -127,7 +128,7 @@ def test_rules_name_the_kind_that_is_missing() -> None:
         derive("par", 6, names=["dense", {"kind": "dense", "label": "dense_wide"}])
 
 
-def write(path: Path, alpha: np.ndarray, labels: Sequence[str], *peak_lrs: float) -> Path:
+def write(path: Path, alpha: np.ndarray, labels: Sequence[str]) -> Path:
     steps = len(alpha)
     np.savez(
         path,
@@ -137,38 +138,11 @@ def write(path: Path, alpha: np.ndarray, labels: Sequence[str], *peak_lrs: float
         tau=np.ones(steps, dtype=np.float32),
         labels=np.array(labels),
         alpha_start=np.array(0),
-        **({"alpha_peak_lrs": np.array(peak_lrs)} if peak_lrs else {}),
     )
     return path
 
 
 LABELS = ["attention", "dense", "identity"]
-
-
-def of_rates(folder: Path, *rates: Sequence[float]) -> Derived:
-    """Derived from searches whose alpha moved at these peak rates."""
-    folders = [folder / str(seed) for seed in range(len(rates))]
-    for each, own in zip(folders, rates, strict=True):
-        each.mkdir(parents=True, exist_ok=True)
-        write(each / "pi.npz", np.eye(3)[None, :2], LABELS, *own)
-    files = {seed: each / "pi.npz" for seed, each in enumerate(folders)}
-    config = DeriveConfig(method="argmax")
-    return DERIVATIONS["argmax"](Request(config, tiny.candidates(*LABELS), 2, cost, files))
-
-
-def test_searches_of_other_alpha_rates_are_not_averaged(tmp_path: Path) -> None:
-    """`auto` is one setting in the identity, and another rate in another version."""
-    with pytest.raises(
-        ValueError, match=r"^argmax: alpha's peak learning rate was 0\.333333 in se"
-    ):
-        of_rates(tmp_path, [1 / 3], [0.05])
-    with pytest.raises(
-        ValueError, match=r"was 0\.05 in search 0, 0\.333333 then 0\.05 in search 1"
-    ):
-        of_rates(tmp_path, [0.05], [1 / 3, 0.05])
-    # Those that do not say theirs are older; nobody knows that they differ.
-    for rates in ([[0.05], [0.05 * (1 + 1e-12)]], [[], [0.05], [0.05]], [[], []]):
-        assert layout_letters(of_rates(tmp_path, *rates).layout) == "a d"
 
 
 def test_argmax_takes_the_mean_alpha_of_the_last_part_not_the_last_step(tmp_path: Path) -> None:

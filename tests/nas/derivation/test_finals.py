@@ -12,10 +12,11 @@ import pytest
 
 from model import Evidence, Layout, layout_letters, parse_layout
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, Derived, Length, Request
+from nas.derivation import DERIVATIONS
+from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.finals import Finals
-from nas.derivation.training import NONE, Answer, Kinds, Space, Training, Trainings
+from nas.derivation.training import NONE, Answer, Kinds, Length, Space, Training, Trainings
 from tests import tiny
 from tests.nas.derivation.conftest import Asked
 from training.signals import Diverged

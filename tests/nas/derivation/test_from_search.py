@@ -10,15 +10,8 @@ import pytest
 
 from model import Layout, Network, layout_letters, network_of
 from nas.costs.budget import Limit
-from nas.derivation import (
-    DERIVATIONS,
-    RULES,
-    SEARCHED,
-    SEEDED,
-    TRAINED,
-    Derived,
-    Request,
-)
+from nas.derivation import DERIVATIONS, RULES, SEARCHED, SEEDED, TRAINED
+from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.from_search import draws
 from nas.statistics.paired_scores import Score

@@ -9,10 +9,12 @@ import pytest
 
 from model import Layout
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, Derived, Length, Request
+from nas.derivation import DERIVATIONS
+from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.finals import Finals
 from nas.derivation.predictor import Predictor
+from nas.derivation.training import Length
 from tests import tiny
 from tests.nas.derivation.conftest import Asked
 
@@ -140,9 +142,10 @@ def test_the_rule_may_be_the_answer() -> None:
     assert derived.evidence.method.endswith("; the rule is the answer: attention first 1")
 
 
-def test_fewer_probes_than_the_first_design_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^derive\.probes\.most: 3 probes are less than the fi"):
-        Training().derive(None, most=3)
+def test_of_the_first_design_only_as_many_are_probed_as_may_be() -> None:
+    training = Training()
+    training.derive(None, most=3)
+    assert sum(trial.length == "half" for asked in training.asked for trial in asked) == 3
 
 
 def test_rules_of_further_kinds_are_probed_and_have_probes_of_their_own() -> None:

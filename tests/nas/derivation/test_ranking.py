@@ -10,7 +10,7 @@ import pytest
 
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation.base import Choice, Networks
-from nas.derivation.ranking import STEP, networks_by_score, pool
+from nas.derivation.ranking import STEP, networks_by_score
 from tests import tiny
 
 LABELS = ("attention", "dense", "identity")
@@ -60,18 +60,8 @@ def brute_force(
     return ranked
 
 
-def diverse(ranked: list[tuple[float, Choice]], count: int) -> list[tuple[float, Choice]]:
-    chosen: list[tuple[float, Choice]] = []
-    for entry in ranked:
-        if all(
-            sum(a != b for a, b in zip(entry[1], other, strict=True)) >= 2 for _, other in chosen
-        ):
-            chosen.append(entry)
-    return chosen[:count]
-
-
 @pytest.mark.parametrize("seed", range(50))
-def test_networks_and_pool_are_those_of_brute_force_over_3_to_the_8_with_three_budgets(
+def test_networks_are_those_of_brute_force_over_3_to_the_8_with_three_budgets(
     seed: int,
 ) -> None:
     score_LC = np.random.default_rng(seed).normal(size=(8, 3))
@@ -80,8 +70,6 @@ def test_networks_and_pool_are_those_of_brute_force_over_3_to_the_8_with_three_b
     ranked = list(itertools.islice(networks_by_score(score_LC, networks(), limits), 40))
     assert ranked == every[:40]
     assert ranked or not every
-    ranked_choices = (choice for _, choice in networks_by_score(score_LC, networks(), limits))
-    assert pool(ranked_choices, 16) == [choice for _, choice in diverse(every, 16)]
 
 
 @pytest.mark.parametrize("tie_slots", [None, 1, 2, 3])
@@ -116,16 +104,11 @@ def test_the_best_of_3_to_the_32_layouts_take_less_than_a_second_to_find() -> No
         score_LC = np.random.default_rng(seed).normal(scale=scale, size=(32, 3))
         limits = random_limits(32, 3, seed)
         began = time.process_time()
-        scores: dict[Choice, float] = {}
-        for score, choice in networks_by_score(score_LC, networks(), limits):
-            scores[choice] = score
-            if len(chosen := pool(scores, 16)) == 16:
-                break
-        print(f"scale {scale}: 16 of 3^32 layouts in {time.process_time() - began:.3f} s")
-        assert len(chosen) == 16
-        assert [scores[choice] for choice in chosen] == sorted(
-            (scores[choice] for choice in chosen), reverse=True
-        )
+        ranked = [*itertools.islice(networks_by_score(score_LC, networks(), limits), 100)]
+        print(f"scale {scale}: 100 of 3^32 layouts in {time.process_time() - began:.3f} s")
+        scores, chosen = ([one[part] for one in ranked] for part in (0, 1))
+        assert len(ranked) == 100
+        assert scores == sorted(scores, reverse=True)
         for choice in chosen:
             assert all(limit.holds(networks().layout(choice)) for limit in limits)
 

@@ -176,7 +176,7 @@ def decode(shape: Shape, name: str) -> Callable[[], object]:
     import torch
 
     from benchmarks.sides import ADAM, zipf_batches
-    from nas.costs.workloads import Shapes, decode
+    from nas.costs.latency import Shapes, decode
     from training.step import Forward
 
     ids_BT = zipf_batches(shape).batch(0).input_BT

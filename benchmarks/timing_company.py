@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def passes_of(plan: "RunPlan", layouts: Sequence[str]) -> dict[str, Pass]:
     """A pass over a segment with a full memory for each layout."""
     from model import parse_layout
-    from nas.costs.workloads import prefill
+    from nas.costs.latency import prefill
     from pipeline.costs import cost_model
 
     measured = cost_model(plan)

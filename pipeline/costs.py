@@ -10,9 +10,8 @@ import torch
 from data.cache import default_cache, key_hash
 from model import LanguageModel, Layout
 from nas.costs.budget import Amount, Budget
-from nas.costs.latency import Latencies, measure_latency
+from nas.costs.latency import Latencies, Shapes, measure_latency
 from nas.costs.model import CostModel, counted
-from nas.costs.workloads import Shapes
 from pipeline.plan import RunPlan
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest

@@ -12,7 +12,7 @@ from hpo.space import Space, space_faults
 from nas.derivation import RULES
 from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
-from nas.derivation.searched import check_method
+from nas.derivation.from_search import check_method
 from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model import Architecture, Evidence, Layout, ModelOptions, Network, layout_letters
-from nas.costs.workloads import WORKLOADS
+from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING
 from nas.derivation.base import Derived
 from nas.derivation.rules import missing_kinds

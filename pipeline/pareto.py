@@ -19,12 +19,12 @@ from model import (
     network_of,
 )
 from nas.costs.budget import UNITS, Amount, Budget, LayoutCost, Limit
+from nas.costs.latency import WORKLOADS
 from nas.costs.model import CostModel
-from nas.costs.workloads import WORKLOADS
 from nas.derivation import RULES
 from nas.derivation.base import Derived, Request
+from nas.derivation.from_search import Searched, read_searches
 from nas.derivation.ranking import networks_by_score
-from nas.derivation.searched import Searched, read_searches
 from nas.statistics.paired_scores import Score
 from pipeline.architectures import architecture_of, write_architecture
 from pipeline.costs import budget_of, cost_model

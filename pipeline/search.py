@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model import LanguageModel, Mix
 from nas.costs.budget import LayoutCost
-from nas.derivation.searched import NEED_PI, read_searches
+from nas.derivation.from_search import NEED_PI, read_searches
 from nas.search.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.search.constraint import Constraint, multipliers
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos

@@ -16,8 +16,7 @@ from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Layout, Mix, Network, network_of
 from model.saving import tensors_digest
 from nas.derivation.base import Derived, Request
-from nas.derivation.from_search import draws
-from nas.derivation.searched import read_searches
+from nas.derivation.from_search import draws, read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.plan import RunPlan

@@ -17,7 +17,7 @@ from benchmarks.layout_rows import rows_of
 from benchmarks.layoutbench.regret import regret_of
 from benchmarks.layoutbench.table import read_table
 from model import ModelConfig
-from nas.costs.table import CostTable
+from nas.costs.model import CostTable
 from report.comparison import read_comparison, text_table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
-    from nas.costs.table import WorkloadTimes
+    from nas.costs.model import WorkloadTimes
     from pipeline.plan import RunPlan
 
 WORKLOADS = ("latency", "decode", "train_step", "throughput")
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path | None) -> None:
-    from nas.costs.workloads import dtype_of
+    from nas.costs.latency import dtype_of
     from pipeline.costs import cost_model
 
     costs = cost_model(plan)
@@ -83,7 +83,7 @@ def _lines(
     name: str, dtype: str, times: "WorkloadTimes", slots: int, tokens: int | None
 ) -> Iterator[str]:
     from nas.costs.budget import tokens_per_second
-    from nas.costs.table import agreement
+    from nas.costs.model import agreement
 
     unit = "ms" if tokens is None else "tokens per second"
     kind, wholes = ("held-out", times.held_out) if times.held_out else ("fitted", times.wholes)

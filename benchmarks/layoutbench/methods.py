@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nas.derivation.predictor import PROBE_SEED, Predictor
-from nas.derivation.regression import Features
+from nas.derivation.predictor import PROBE_SEED, Features, Predictor
 from nas.derivation.training import Answer, Length, Method, Results, Space, Training, Trainings
 
 FIRST, SECOND = Predictor.final_seeds

@@ -26,8 +26,7 @@ from benchmarks.layoutbench.searches import Proposal
 from benchmarks.layoutbench.table import LayoutTable
 from model import layout_letters
 from nas.derivation.finals import Finals
-from nas.derivation.predictor import Predictor
-from nas.derivation.regression import features_of
+from nas.derivation.predictor import Predictor, features_of
 from nas.derivation.space import layout_space
 from nas.derivation.training import Array, Length, Method, Results, Space, Trainings
 from nas.statistics.intervals import paired_interval

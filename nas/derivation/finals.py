@@ -13,7 +13,7 @@ from model import Evidence, Layout
 from nas.derivation.base import Derived, NoLayout, Request
 from nas.derivation.config import ProbesConfig
 from nas.derivation.from_search import beam, top_k
-from nas.derivation.regression import Deviations
+from nas.derivation.predictor import Deviations
 from nas.derivation.space import layout_space
 from nas.derivation.training import (
     Answer,

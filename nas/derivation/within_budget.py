@@ -9,9 +9,8 @@ from itertools import islice
 
 from model import Layout, TimedCost, layout_letters
 from nas.costs.budget import Budget, Limit
-from nas.costs.model import CostModel, over_text
-from nas.costs.table import MOST_ERROR
-from nas.costs.workloads import WORKLOADS
+from nas.costs.latency import WORKLOADS
+from nas.costs.model import MOST_ERROR, CostModel, over_text
 from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED
 from nas.derivation.base import Derived, Request
 from nas.opponents import dense_widths, with_width

@@ -17,8 +17,8 @@ import derive
 import retrain
 from model import LanguageModel, layout_letters, load_architecture
 from nas.costs.budget import parse_amount
+from nas.costs.latency import WORKLOADS
 from nas.costs.model import REFERENCE
-from nas.costs.workloads import WORKLOADS
 from pipeline import costs as plan_costs
 from pipeline.costs import budget_of, cost_model
 from pipeline.experiment import load_experiment

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.costs.table import read_table
+from nas.costs.model import read_table
 from pipeline.costs import cost_model
 from tests.pipeline.conftest import Clock, clock, plan_of
 from tests.runs import refused, run, settings

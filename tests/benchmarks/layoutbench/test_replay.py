@@ -27,8 +27,7 @@ from benchmarks.layoutbench.replay import (
     replay,
 )
 from benchmarks.layoutbench.table import read_table
-from nas.derivation.predictor import Predictor
-from nas.derivation.regression import features_of
+from nas.derivation.predictor import Predictor, features_of
 from nas.derivation.training import Answer, Method, Space, Training, Trainings
 from tests.nas.derivation.conftest import TABLE, space_of
 

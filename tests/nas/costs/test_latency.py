@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nas.costs import latency
-from nas.costs.workloads import Shapes
+from nas.costs.latency import Shapes
 from tests import tiny
 from training.config import OptimiserConfig
 from training.step import Forward

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.costs import table
-from nas.costs.table import CostTable, WorkloadTimes, fit_correction
+from nas.costs import model as table
+from nas.costs.model import CostTable, WorkloadTimes, fit_correction
 from tests import tiny
 
 CANDIDATES = tiny.candidates("attention", "dense", "identity")

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nas.costs import workloads
-from nas.costs.workloads import WORKLOADS
+from nas.costs import latency as workloads
+from nas.costs.latency import WORKLOADS
 from tests import tiny
 from tests.nas.costs.test_latency import shapes
 from training.step import Forward

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from nas.derivation.regression import Priors, features_of
+from nas.derivation.predictor import Priors, features_of
 from nas.derivation.training import Space
 from tests.nas.derivation.conftest import space_of
 

@@ -8,8 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from nas.derivation.predictor import Predictor, rules_of_design
-from nas.derivation.regression import Deviations, features_of
+from nas.derivation.predictor import Deviations, Predictor, features_of, rules_of_design
 from nas.derivation.space import rules_of
 from nas.derivation.training import Answer, Length, Space, Training, Trainings
 from tests.nas.derivation.conftest import KINDS, letters_of, space_of

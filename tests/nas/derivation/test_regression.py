@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nas.derivation.regression import Deviations, Features, Priors, features_of, posterior
+from nas.derivation.predictor import Deviations, Features, Priors, features_of, posterior
 from nas.derivation.training import Space, Training
 
 Array = NDArray[np.float64]

@@ -8,7 +8,6 @@ evidence those of its layout.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from model import Agreement, Evidence
 from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
-from pipeline.run_files import reading
-from training.run_dir import FolderLock
 from utils.files import append_line, read_object, write_whole
 
 FILE = "caveats.json"
@@ -75,16 +72,15 @@ def gap_caveats(evidence: Evidence) -> list[str]:
 
 
 def layout_caveats(evidence: Evidence, searches: Sequence[Path]) -> tuple[str, ...]:
-    """What goes with a layout derived from searches, by their folders; raises as `read_caveats`."""
-    several = len(searches) > 1
-    each = {folder.name: read_caveats(folder) for folder in searches}
+    """What goes with a layout derived from searches, by their folders."""
+    each = {folder.name: read_object(folder / FILE)["caveats"] for folder in searches}
     # What all say, as of the text, is said once.
     of_all = set.intersection(*map(set, each.values())) if each else set()
     lines = [line for line in next(iter(each.values()), ()) if line in of_all]
     lines += [f"{name}: {line}" for name, own in each.items() for line in own if line not in of_all]
     if evidence.agreement is not None:
         lines += agreement_caveats(evidence.agreement)
-    if not several:
+    if len(searches) == 1:
         lines.append(ONE_SEARCH)
     return (*lines, *gap_caveats(evidence))
 
@@ -101,25 +97,10 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
     what was said of several.
     """
     path, entry = folder / FILE, {"searches": sorted(seeds), "caveats": list(caveats)}
-    # Searches of other seeds may end at this moment, and what they add must not get lost.
-    with FolderLock(folder, wait=True):
-        others = [other for other in _joint(path) if other["searches"] != entry["searches"]]
-        entries = sorted([*others, entry], key=lambda one: one["searches"])
-        write_whole(path, json.dumps({"together": entries}, indent=1) + "\n")
-
-
-def _joint(path: Path) -> list[dict[str, Any]]:
-    with reading(path):
-        return list(read_object(path)["together"]) if path.exists() else []
-
-
-def read_caveats(folder: Path) -> list[str]:
-    """Warnings that a finished search ended with."""
-    path = folder / FILE
-    if not path.exists():
-        return [f"warning: {path}: not found, so what pi lacks is not known"]
-    with reading(path):
-        return [*map(str, read_object(path)["caveats"])]
+    kept = read_object(path)["together"] if path.exists() else []
+    others = [other for other in kept if other["searches"] != entry["searches"]]
+    entries = sorted([*others, entry], key=lambda one: one["searches"])
+    write_whole(path, json.dumps({"together": entries}, indent=1) + "\n")
 
 
 def log_once(log: Path, lines: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from model import Architecture, Evidence, Layout, TimedCost, layout_letters, reads_context
 from nas.costs.budget import tokens_per_second
 from nas.costs.config import BudgetConfig
-from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, reference_remedy
+from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, method_of, reference_remedy
 from nas.derivation.base import Considered, Derived, Request, Train, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
@@ -77,7 +77,7 @@ def derivation(
         within = _within(plan, request)
         derived, times = within.best()
     else:
-        derived = DERIVATIONS[config.method](request)
+        derived = method_of(config.method)(request)
     if config.method != "layout":
         _check_context(config, derived.layout)
     if config.gap and derived.evidence.pi:
@@ -146,7 +146,7 @@ def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
     try:
         if name in ("random", "layout", *SEARCHED, *TRAINED):
             raise ValueError(f"{name} is no one layout")
-        return RULES[config.method](replace(request, config=config)).layout
+        return method_of(config.method)(replace(request, config=config)).layout
     except ValueError as error:
         message = "; ".join(str(error).splitlines())
         raise ValueError(f"{key}: {message}; {reference_remedy(request.candidates)}") from None

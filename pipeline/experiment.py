@@ -16,10 +16,10 @@ from hpo.config import SweepConfig
 from model.blocks import BLOCKS, Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, PLACING, reference_remedy
+from nas.derivation import DERIVATIONS, PLACING, missing_kinds, reference_remedy
 from nas.derivation.base import context_problem
 from nas.derivation.config import DeriveConfig
-from nas.derivation.rules import missing_kinds, written_layout
+from nas.derivation.rules import written_layout
 from nas.opponents import OPPONENTS, CompareConfig
 from nas.search.config import SearchConfig
 from pipeline import cli

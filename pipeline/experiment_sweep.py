@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hpo.config import SweepConfig
 from hpo.samplers import first_pruned_step
 from hpo.space import Space, space_faults
-from nas.derivation import RULES
+from nas.derivation import RULES, check_method, method_of
 from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
-from nas.derivation.from_search import check_method
 from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:
@@ -91,11 +90,11 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
     """Problems that would let a trial fail, or never be pruned, only after its whole search."""
     learns, derive = experiment.search.alpha_learns, experiment.derive
     try:
-        check_method(derive, alpha_learned=learns)
+        check_method(derive.method, alpha_learned=learns)
         # A random layout may need costs, which only a text gives.
         if derive.method in RULES and derive.method != "random":
             candidates = experiment.model.completed_candidates()
-            RULES[derive.method](Request(derive, candidates, experiment.model.slots, _no_cost))
+            method_of(derive.method)(Request(derive, candidates, experiment.model.slots, _no_cost))
     except ValueError as error:
         yield ("derive", "method"), "; ".join(str(error).splitlines())
     why = "with search.estimator spos alpha does not move, and no net of pi's is validated"

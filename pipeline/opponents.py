@@ -7,9 +7,8 @@ from pathlib import Path
 
 from model import Architecture, Evidence, Layout, ModelOptions, Network, layout_letters
 from nas.costs.latency import WORKLOADS
-from nas.derivation import PLACING
+from nas.derivation import PLACING, missing_kinds
 from nas.derivation.base import Derived
-from nas.derivation.rules import missing_kinds
 from nas.opponents import OPPONENTS, TOLERANCE, Contest, NoOpponent, is_equal
 from pipeline.architectures import (
     architecture_of,

@@ -21,7 +21,7 @@ from model import (
 from nas.costs.budget import UNITS, Amount, Budget, LayoutCost, Limit
 from nas.costs.latency import WORKLOADS
 from nas.costs.model import CostModel
-from nas.derivation import RULES
+from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import Searched, read_searches
 from nas.derivation.ranking import networks_by_score
@@ -173,7 +173,7 @@ def _rules(request: Request) -> dict[str, Layout]:
         config = request.config.model_copy(update={"method": name})
         # A rule may need a kind that is no candidate, or more slots.
         with suppress(ValueError):
-            layout = RULES[name](replace(request, config=config)).layout
+            layout = method_of(name)(replace(request, config=config)).layout
             if _network(request, layout) not in _unique(request, [*layouts.values()]):
                 layouts[name] = layout
     return layouts

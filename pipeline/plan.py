@@ -23,8 +23,6 @@ from model import (
     ModelOptions,
     SoftmaxConfig,
 )
-from model.cutoffs import optimal_cutoffs
-from model.ops import Dropout
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
 from nas.search.config import DEFAULT_SHARE, check_schedules
@@ -119,11 +117,6 @@ class RunPlan:
         """The candidates of each slot of the SuperNet."""
         return [self.candidates] * self.experiment.model.slots
 
-    @property
-    def dropout(self) -> Dropout:
-        """What training drops."""
-        return self.experiment.model.dropouts()
-
     @cached_property
     def softmax(self) -> SoftmaxConfig:
         """The softmax with its cutoffs in numbers, also where the experiment says auto."""
@@ -144,7 +137,8 @@ class RunPlan:
         self, slots: Sequence[Sequence[Candidate]], *, entangle: bool = False
     ) -> LanguageModel:
         """A language model with these candidates in its slots."""
-        return LanguageModel(slots, **self.sizes, dropout=self.dropout, entangle=entangle)
+        dropout = self.experiment.model.dropouts()
+        return LanguageModel(slots, **self.sizes, dropout=dropout, entangle=entangle)
 
     def supernet(self) -> LanguageModel:
         """The network in which every slot holds all candidates, on the device."""
@@ -230,11 +224,6 @@ class RunPlan:
             None if run.attention == "auto" else run.attention,
             compiled_run(self.device) if run.compile else run_slot,
         )
-
-    @property
-    def own_streams(self) -> int:
-        """How many of the streams of a batch this process trains on."""
-        return self.ranks.count(self.experiment.data.batch)
 
     def training_batches(self, tokens: Any = None) -> ContextBatches:
         """The training text, or a part of it, as contiguous streams."""
@@ -326,18 +315,10 @@ class RunPlan:
         """The folder of a search to read pi or the SuperNet from.
 
         Raises:
-            ValueError: its identity is that of another experiment or text, damaged, or not there.
+            ValueError: its identity is that of another experiment or text.
         """
         folder = self.search_folder(seed)
-        try:
-            claimed = is_claimed(folder, self.search_identity)
-        except ValueError as error:
-            raise ValueError(f"{error}; in a new one search.py comes first") from None
-        if not claimed and (folder / "pi.npz").exists():
-            raise ValueError(
-                f"{folder / 'identity.json'}: not found, so nothing says of which text pi is; "
-                f"start search.py again with run.seed={seed}, which mends it or says what is wrong"
-            )
+        is_claimed(folder, self.search_identity)
         return folder
 
     def retrain_folder(self, name: str) -> Path:

@@ -46,14 +46,14 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     began = read_cpu(core_numbers())
     check_tokenizer(plan.prepared.tokenizer, architecture)
     torch.manual_seed(plan.seed)
-    model = build_model(architecture, dropout=plan.dropout).to(plan.device)
+    model = build_model(architecture, dropout=plan.experiment.model.dropouts()).to(plan.device)
     model.train()
     stages = plan.stages
     config = stages.config
     state = TrainState(
         model=model,
         optimisers={"weights": build_optimiser(model, config.optimiser)},
-        streams={"weights": model.initial_state(plan.own_streams)},
+        streams={"weights": model.initial_state(plan.ranks.count(plan.experiment.data.batch))},
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
     plan.ranks.seed(plan.seed)
@@ -62,7 +62,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     whole, rate = WeightStep(plan.forward, config.optimiser, stages.rate), config.layer_dropout
     step = LayerDropoutStep(whole, rate, plan.seed) if rate else whole
     identity = plan.identity(
-        dropout=asdict(plan.dropout),
+        dropout=asdict(plan.experiment.model.dropouts()),
         retrain=config.identity(),
         architecture=architecture_hash(architecture),
     )

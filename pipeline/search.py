@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model import LanguageModel, Mix
 from nas.costs.budget import LayoutCost
-from nas.derivation.from_search import NEED_PI, read_searches
+from nas.derivation import NEED_PI
 from nas.search.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.search.constraint import Constraint, multipliers
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
@@ -27,7 +27,6 @@ from pipeline.caveats import (
     write_caveats,
     write_joint_caveats,
 )
-from pipeline.derive import request_of
 from pipeline.devices import busy_lines
 from pipeline.experiment import Experiment
 from pipeline.plan import RunPlan
@@ -173,6 +172,7 @@ def _first_state(
 ) -> TrainState:
     config = schedules.config
     alpha_LC = build_alpha(len(plan.slots), len(plan.candidates))
+    own = plan.ranks.count(plan.experiment.data.batch)
     rho = build_rho(config.tau)
     return TrainState(
         model=model,
@@ -180,7 +180,7 @@ def _first_state(
             "weights": build_optimiser(model, config.optimiser),
             "alpha": build_alpha_optimiser(alpha_LC, schedules, rho.values()),
         },
-        streams={name: model.initial_state(plan.own_streams) for name in streams},
+        streams={name: model.initial_state(own) for name in streams},
         parameters={"alpha": alpha_LC, **rho},
         multipliers=multipliers(constraints),
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
@@ -369,6 +369,9 @@ def _show_together(plan: RunPlan, seeds: Sequence[int], folders: Sequence[Path])
 
 
 def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str]]:
+    from nas.derivation.from_search import read_searches
+    from pipeline.derive import request_of
+
     searched = read_searches(request_of(plan, plan.experiment.derive, seeds), "agreement")
     agreement = searched.agreement()
     if agreement is None:

@@ -38,7 +38,7 @@ def text_summary(plan: RunPlan) -> str:
         else f"no line of {split} is long enough to tell"
         for split, share in shares.items()
     )
-    dropout = asdict(plan.dropout)
+    dropout = asdict(plan.experiment.model.dropouts())
     lines = [
         f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
         f"vocabulary {prepared.tokenizer.vocabulary_size}",

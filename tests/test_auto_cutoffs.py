@@ -1,11 +1,9 @@
 """`model.softmax.cutoffs: auto`: saved as auto, built, costed and written down in numbers."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -20,7 +18,7 @@ from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import retrain_trainer
 from pipeline.search import search_trainer
-from tests.runs import Capture, refused, run, settings
+from tests.runs import run
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 
@@ -118,46 +116,3 @@ def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
     for log in (*folder.glob("search/*/train.log"), *folder.glob("retrain/*/*/train.log")):
         assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in log.read_text()
     assert len(json.loads((folder / "comparison.json").read_text())["rows"]) > 2
-
-
-def test_opponents_take_auto_and_numbers_for_the_same_but_no_others(
-    experiment_file: Path, bench: RunPlan, capsys: Capture
-) -> None:
-    arguments = [experiment_file, "--run", bench.run_dir, "--set"]
-    run(derive, *arguments, AUTO, "--method", "interleaved")
-    run(compare, *arguments, numbers(bench), *settings("compare.opponents=[par]"))
-    run(derive, *arguments[:-1], "--method", "interleaved")
-    assert "but model.softmax is" in refused(compare, capsys, *arguments, AUTO)
-
-
-def test_too_few_words_are_one_clear_line(bench: RunPlan) -> None:
-    few = replace(bench, prepared=replace(bench.prepared, counts_V=np.array([1, 1, 1])))
-    with pytest.raises(ValueError, match=r"^model\.softmax\.cutoffs: auto: 3 words, .* fewer clus"):
-        _ = few.softmax
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("{cutoffs: atuo}", "cutoffs: must be one of auto; found 'atuo'; did you mean 'auto'?"),
-        ("{cutoffs: auto, clusters: 1}", "clusters: must be at least 2, found 1"),
-        ("{cutoffs: [20], clusters: 2}", "clusters: unknown key; it goes with cutoffs: auto"),
-        ("{cutoffs: auto, sizes: [4, 2]}", "sizes: 2 widths for 4 clusters; give one for each"),
-        ("{cutoffs: auto, sizes: [4, 2, 1], factor: 2}", "sizes: give either factor or sizes"),
-        ("auto", ": expected a mapping of keys, found 'auto'"),
-    ],
-)
-def test_settings_that_do_not_fit_are_named(experiment_file: Path, setting: str, said: str) -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
-        load_experiment(experiment_file, [f"model.softmax={setting}"])
-    assert len(str(caught.value).splitlines()) == 1
-    assert f"model.softmax{'' if said[0] == ':' else '.'}{said}" in str(caught.value)
-
-
-def test_the_default_is_four_clusters(experiment_file: Path) -> None:
-    experiment = load_experiment(experiment_file, ["model.softmax={cutoffs: auto}"])
-    softmax: Any = experiment.model.softmax
-    assert softmax.clusters == 4
-    assert softmax.tail_widths(16) == (4, 1, 1)
-    sized = load_experiment(experiment_file, ["model.softmax={cutoffs: auto, sizes: [7, 5, 3]}"])
-    assert sized.model.softmax.tail_widths(16) == (7, 5, 3)

@@ -1,48 +1,65 @@
-"""From a search, or from a rule, to a fixed layout."""
+"""From a search, or from a rule, to a fixed layout: the methods by name."""
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from model import Candidate
-from nas.derivation.base import Derived, Request
-from nas.derivation.finals import finals
-from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
-from nas.derivation.predictor import predictor
-from nas.derivation.rules import (
-    explicit,
-    interleaved,
-    missing_kinds,
-    par,
-    random_layout,
-    sandwich,
-)
+if TYPE_CHECKING:
+    from model import Candidate
+    from nas.derivation.base import Derived, Request
 
-Method = Callable[[Request], Derived]
-# From a search.
-SEARCHED: dict[str, Method] = {
-    "argmax": argmax,
-    "top_k": top_k,
-    "sampled": sampled,
-    "beam": beam,
-    "evolution": evolution,
+# By method the module here that holds it, imported when it is asked for, and its function.
+# From a search:
+SEARCHED = {
+    "argmax": "from_search.argmax",
+    "top_k": "from_search.top_k",
+    "sampled": "from_search.sampled",
+    "beam": "from_search.beam",
+    "evolution": "from_search.evolution",
 }
-# Without one.
-RULES: dict[str, Method] = {
-    "interleaved": interleaved,
-    "par": par,
-    "sandwich": sandwich,
-    "random": random_layout,
-    "layout": explicit,
+# Without one:
+RULES = {
+    "interleaved": "rules.interleaved",
+    "par": "rules.par",
+    "sandwich": "rules.sandwich",
+    "random": "rules.random_layout",
+    "layout": "rules.explicit",
 }
-# Those that place attention and dense blocks.
-PLACING = tuple(rule for rule in RULES if rule not in ("random", "layout"))
-# By training layouts, with or without a search.
-TRAINED: dict[str, Method] = {"predictor": predictor, "finals": finals}
+# By training layouts, with or without a search:
+TRAINED = {"predictor": "predictor.predictor", "finals": "finals.finals"}
 DERIVATIONS = SEARCHED | TRAINED | RULES
-# Those whose answers depend on derive.seed.
-SEEDED = frozenset({"random", "sampled", "evolution", *TRAINED})
+# Rules that place attention and dense blocks.
+PLACING = tuple(rule for rule in RULES if rule not in ("random", "layout"))
+# What has nothing to go by where alpha did not learn: the order by pi is then arbitrary.
+NEED_PI = frozenset({"argmax", "top_k"})
 
 
-def reference_remedy(candidates: Sequence[Candidate]) -> str:
+def method_of(name: str) -> "Callable[[Request], Derived]":
+    """A registered method."""
+    module, _, function = DERIVATIONS[name].partition(".")
+    method: Callable[[Request], Derived] = getattr(
+        import_module(f"nas.derivation.{module}"), function
+    )
+    return method
+
+
+def missing_kinds(candidates: "Sequence[Candidate]") -> list[str]:
+    """The kinds that every rule in PLACING needs and that are not among the candidates."""
+    kinds = {candidate.kind for candidate in candidates}
+    return [kind for kind in ("attention", "dense") if kind not in kinds]
+
+
+def reference_remedy(candidates: "Sequence[Candidate]") -> str:
     """What may stand in the place of a reference that is no layout."""
     rules = "" if missing_kinds(candidates) else f", or one of {', '.join(PLACING)}"
     return f"give a layout in letters{rules}"
+
+
+def check_method(method: str, *, alpha_learned: bool) -> None:
+    """Raise ValueError where a method cannot serve whatever a search finds."""
+    if method in NEED_PI and not alpha_learned:
+        raise ValueError(
+            f"{method}: with search.estimator spos alpha does not move and pi stays "
+            "uniform; take derive.method sampled, beam or evolution, which score layouts with the "
+            "trained SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
+        )

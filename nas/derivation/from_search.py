@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model import Agreement, Evidence, Network, layout_letters
+from nas.derivation import check_method
 from nas.derivation.base import Choice, Considered, Derived, NoLayout, Request
-from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import Ranked, networks_by_score
 from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
@@ -78,20 +78,6 @@ class Searched:
         return agreement(self.seeds, self.alpha_RLC.argmax(axis=2))
 
 
-# What has nothing to go by where alpha did not learn: the order by pi is then arbitrary.
-NEED_PI = frozenset({"argmax", "top_k"})
-
-
-def check_method(config: DeriveConfig, *, alpha_learned: bool) -> None:
-    """Raise ValueError where a method cannot serve whatever a search finds."""
-    if config.method in NEED_PI and not alpha_learned:
-        raise ValueError(
-            f"{config.method}: with search.estimator spos alpha does not move and pi stays "
-            "uniform; take derive.method sampled, beam or evolution, which score layouts with the "
-            "trained SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
-        )
-
-
 def read_searches(request: Request, method: str) -> Searched:
     """Average alpha over the last part of the steps of each search.
 
@@ -143,7 +129,7 @@ def argmax(request: Request) -> Derived:
     With limits the layout that keeps them and has the largest product of pi. Refused where alpha
     never moved.
     """
-    check_method(request.config, alpha_learned=request.alpha_learned)
+    check_method(request.config.method, alpha_learned=request.alpha_learned)
     searched = read_searches(request, "argmax")
     # Slot by slot: of equal candidates the first one, also where another form of the network ties.
     choice: Choice = tuple(searched.log_pi_LC.argmax(axis=1).tolist())
@@ -174,7 +160,7 @@ def top_k(request: Request) -> Derived:
     A network is as likely as the likeliest of its layouts, which is the one that is scored.
     Refused where alpha never moved.
     """
-    check_method(request.config, alpha_learned=request.alpha_learned)
+    check_method(request.config.method, alpha_learned=request.alpha_learned)
     scores = Scores(request, "top_k", request.config.top)
     for choice in scores.likeliest(request.config.top):
         scores.add(choice)

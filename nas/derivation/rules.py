@@ -28,8 +28,6 @@ from nas.derivation.config import DeriveConfig
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
 _TRIES = 20_000
-# What rules place.
-_KINDS = ("attention", "dense")
 
 
 def _spread(attention: int, blocks: int) -> set[int]:
@@ -76,12 +74,6 @@ def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derive
     dense = _first_of_kind(request.candidates, "dense", method)
     layout = tuple(attention if slot in attention_slots else dense for slot in range(request.slots))
     return Derived(layout=layout, evidence=Evidence(method=method))
-
-
-def missing_kinds(candidates: Sequence[Candidate]) -> list[str]:
-    """The kinds that every rule in PLACING needs and that are not among the candidates."""
-    kinds = {candidate.kind for candidate in candidates}
-    return [kind for kind in _KINDS if kind not in kinds]
 
 
 def _first_of_kind(candidates: Sequence[Candidate], kind: str, method: str) -> Candidate:

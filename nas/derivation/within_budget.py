@@ -11,7 +11,7 @@ from model import Layout, TimedCost, layout_letters
 from nas.costs.budget import Budget, Limit
 from nas.costs.latency import WORKLOADS
 from nas.costs.model import MOST_ERROR, CostModel, over_text
-from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED
+from nas.derivation import RULES, SEARCHED, TRAINED, method_of
 from nas.derivation.base import Derived, Request
 from nas.opponents import dense_widths, with_width
 from utils.screen import say
@@ -45,7 +45,7 @@ class Within:
             ValueError: none that was measured is within it.
         """
         name = self.request.config.method
-        method = DERIVATIONS[name]
+        method = method_of(name)
         if name in RULES and name != "random":
             return self._rule(method(self.request))
         limits = self._limits(_SLACK if name in SEARCHED else _SAFE)

@@ -147,17 +147,6 @@ def test_interleaved_is_made_as_narrow_as_the_cost_asks() -> None:
     assert {slot.label for slot in opponent.layout} == {"attention", f"dense_{width}"}
 
 
-@pytest.mark.parametrize(("chosen", "words"), [("aaaddd", "as it is"), ("iiiiii", "at its narr")])
-def test_no_width_is_named_where_none_has_the_cost(chosen: str, words: str) -> None:
-    with pytest.raises(NoOpponent, match=rf"interleaved_narrow: interleaved costs .* {words}"):
-        OPPONENTS["interleaved_narrow"](contest(chosen))
-
-
-def test_a_kind_that_is_missing_is_said() -> None:
-    with pytest.raises(NoOpponent, match="needs a candidate of kind dense"):
-        OPPONENTS["interleaved_short"](contest("aii", names=tiny.candidates("attention")))
-
-
 def test_a_width_is_a_multiple_of_8_and_never_0() -> None:
     layout = parse_layout("adi", CANDIDATES)
     assert dense_widths(with_width(layout, 0.0)) == [8]
@@ -165,19 +154,6 @@ def test_a_width_is_a_multiple_of_8_and_never_0() -> None:
     assert with_width(layout, 1.0) == layout
     assert with_width(layout, 1.4) == layout
     assert dense_widths(with_width(layout, 1.5)) == [24]
-
-
-def test_sandwiches_of_an_even_number_of_slots_come_once_each() -> None:
-    """Of n slots k = n/2 - 1 and k = n/2 are one layout."""
-    measured = list[str]()
-
-    def once(layout: Layout) -> float:
-        measured.append(layout_letters(layout))
-        return cost(layout)
-
-    opponents = OPPONENTS["sandwich_k"](contest("adadad", 1, once))
-    assert len(set(letters(opponents))) == len(opponents) >= 1
-    assert len({one.name for one in opponents}) == len(opponents)
 
 
 def test_permuted_ones_of_shared_weights_have_as_many_parameters() -> None:

@@ -20,17 +20,14 @@ from pipeline.caveats import (
     guard_lines,
     layout_caveats,
     log_once,
-    read_caveats,
     write_caveats,
     write_joint_caveats,
 )
 from report.run_files import read_joint_caveats
-from tests.double_start import others_may_have
 from tests.model.test_architecture import SCORED
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import plan_of_run
 from tests.test_pipeline import run
-from utils.files import read_object
 
 AGREEMENT = Agreement.model_validate(SCORED["agreement"])
 NOISE = "warning: in 3 of 4 slots alpha moved as noise would move it"
@@ -98,15 +95,6 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
     assert of_both == ("of the text", f"seed-0: {NOISE}", "seed-7: other")
 
 
-def test_a_search_without_its_caveats_is_named_and_damaged_ones_are_refused(tmp_path: Path) -> None:
-    (said,) = read_caveats(tmp_path)
-    assert said.startswith(f"warning: {tmp_path / 'caveats.json'}: not found")
-    for damaged in ("[]", "{}", "{"):
-        (tmp_path / "caveats.json").write_text(damaged)
-        with pytest.raises(ValueError, match=r"caveats\.json: (damaged|broken)"):
-            read_caveats(tmp_path)
-
-
 def test_a_line_is_logged_once(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     for _ in range(2):
@@ -128,7 +116,8 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         capsys.readouterr()
         run(search, searched)
         said = capsys.readouterr().out.splitlines()
-        few, few_to_test, of_experiment, moved = read_caveats(log.parent)
+        kept = json.loads((log.parent / "caveats.json").read_text())["caveats"]
+        few, few_to_test, of_experiment, moved = kept
         assert of_experiment == wide
         assert few.startswith("warning: valid has 938 tokens: the standard error of its nats is ")
         assert few_to_test.startswith("warning: test has ")
@@ -162,23 +151,6 @@ def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(tmp_path: Pat
     assert read_joint_caveats(path, [0]) == []
 
 
-def test_nobody_else_writes_between_what_is_read_of_several_searches_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Searches of other seeds may end at that moment."""
-    free = []
-
-    def looking(path: Path) -> dict[str, Any]:
-        free.append(others_may_have(path.parent))
-        return read_object(path)
-
-    monkeypatch.setattr("pipeline.caveats.read_object", looking)
-    for seed in (2, 3):
-        write_joint_caveats(tmp_path, [seed], [ONE_SEARCH])
-    assert free == [False]
-    assert others_may_have(tmp_path)
-
-
 LABELS = ["attention", "dense", "identity"]
 STEPS = 480
 
@@ -208,20 +180,3 @@ def test_alphas_own_steps_are_weighed_by_their_rates(
     t = np.median(directedness(own_NLC, rates))
     said = guard_lines(file, plan.schedules(), plan.adds_nothing)[0]
     assert re.findall(r"directed with t = (\S+) in the median slot", said) == [f"{t:.1f}"]
-
-
-def test_slots_that_settled_at_once_are_counted(searched: Path, tmp_path: Path) -> None:
-    settings = [f"search.steps={STEPS}", "search.alpha.warmup_fraction=0"]
-    plan = plan_of_run(searched, *settings)
-    alpha_NLC, _ = path_of(tmp_path)
-    alpha_NLC[5:, 0, 1] += 20
-    given = (plan.schedules(), plan.adds_nothing)
-    said = guard_lines(write(tmp_path / "one.npz", alpha_NLC, LABELS), *given)
-    assert "(1 of 4 settled in too few steps to tell)" in said[0]
-    alpha_NLC[5:, :, 1] += 20
-    alpha_NLC[5:, 0, 1] -= 20
-    said = guard_lines(write(tmp_path / "all.npz", alpha_NLC, LABELS), *given)
-    assert "alpha settled after too few steps to judge its direction" in said[0]
-    assert len(said) == 3
-    assert "dense has 100% of pi" in said[1]
-    assert "in 4 of 4 slots alpha moved for too few steps" in said[2]

@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import shlex
 import statistics
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,31 +13,16 @@ import compare
 import derive
 import retrain
 from data import count_words
-from nas.opponents import TOLERANCE
-from pipeline.compare import train_in_processes
 from pipeline.costs import time_models
 from pipeline.opponents import contestants
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings
 from tests.test_pipeline import run
-from training.signals import StopRequest
 
 
 class Counted(Exception):
     """Ends a test where what it asks is known."""
-
-
-def test_trainings_at_a_time_are_counted_down_as_such(
-    experiment_file: Path, derived: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    countdown = Mock(side_effect=Counted)
-    monkeypatch.setattr("pipeline.compare.Countdown", countdown)
-    plan = plan_of(experiment_file, derived, "compare.opponents=[interleaved]")
-    entries = contestants(plan)
-    with pytest.raises(Counted):
-        train_in_processes(plan, entries, jobs=2, stop=StopRequest())
-    countdown.assert_called_once_with(2, 2)
 
 
 @pytest.mark.usefixtures("_corpus_with_words")
@@ -84,24 +68,6 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     printed = capsys.readouterr().out
     assert f"{float(first['word_perplexity']):.4g}"[:4] in printed.replace(",", "")
     assert "/word" in printed
-
-
-def test_random_opponents_cost_what_the_chosen_layout_costs_and_are_other_networks(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    options = ["compare.opponents=[random]", "compare.random_layouts=3"]
-    plan = plan_of(experiment_file, derived, *options)
-    entries = contestants(plan)
-    assert capsys.readouterr().out == (
-        "random: there are no other networks; 2 of 3\n"
-        "opponents of equal cost have its flops, within 3%\n"
-    )
-    costs = [plan.costs(entry.architecture.slots) for entry in entries]
-    assert all(abs(c - costs[0]) <= TOLERANCE * costs[0] for c in costs)
-    networks = [entry.architecture.letters().replace("i", "").split() for entry in entries]
-    assert sorted(networks) == [["a", "d", "d"], ["d", "a", "d"], ["d", "d", "a"]]
-    assert entries == contestants(plan), "the same every time"
 
 
 def test_an_opponent_that_is_the_network_of_another_stands_once_and_is_not_trained(
@@ -200,44 +166,3 @@ def test_sides_that_were_validated_unalike_are_refused(
     run(retrain, derived, "--set", "run.validate_every=1")
     others = settings("compare.opponents=[interleaved]", "run.validate_every=10")
     assert "run.validate_every: differed" in refused(compare.main, capsys, derived, *others)
-
-
-def test_compare_goes_on_after_another_derivation(derived: Path) -> None:
-    opponents = ["--set", "compare.opponents=[random]"]
-    run(compare, derived, *opponents)
-    run(derive, derived, "--method", "interleaved")
-    run(compare, derived, *opponents)
-    names = sorted(path.stem for path in (derived / "architectures").glob("*.json"))
-    assert names[:2] == ["interleaved", "layout-addi"]
-    assert len([name for name in names if name.startswith("random-")]) == 2
-
-
-def test_an_architecture_without_costs_is_compared(derived: Path) -> None:
-    path = derived / "architecture.json"
-    made = json.loads(path.read_text())
-    made["costs"] = None
-    path.write_text(json.dumps(made))
-    run(compare, derived, "--set", "compare.opponents=[random]")
-
-
-def test_the_next_command_repeats_the_settings_and_works(
-    derived: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(retrain, derived, *settings("retrain.steps=12", "retrain.optimiser.warmup_steps=2"))
-    last = capsys.readouterr().out.splitlines()[-1]
-    words = shlex.split(last.removeprefix("next: "))
-    assert words[1].endswith("compare.py")
-    assert "retrain.steps=12" in words
-    # The same command, by another version of the program on another machine.
-    path = derived / "retrain/layout-addi/seed-0/environment.json"
-    known = json.loads(path.read_text())
-    path.write_text(json.dumps(known | {"torch": "1.13.0", "device": "H100", "threads": 64}))
-    run(compare, *words[2:], "--set", "compare.opponents=[interleaved]")
-    others = {name: f"{known[name]} (the others)" for name in ("torch", "device", "threads")}
-    remark = (
-        f"not trained under equal conditions: torch 1.13.0 (layout-addi seed-0), {others['torch']};"
-        f" device H100 (layout-addi seed-0), {others['device']}; threads 64 (layout-addi seed-0), "
-        f"{others['threads']}"
-    )
-    assert json.loads((derived / "comparison.json").read_text())["remarks"] == [remark]
-    assert capsys.readouterr().out.count(remark) == 2, "beforehand, and under the table"

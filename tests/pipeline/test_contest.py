@@ -11,7 +11,6 @@ import compare
 import derive
 from model import load_architecture
 from nas.opponents import TOLERANCE, NoOpponent
-from nas.statistics.intervals import at_cost
 from pipeline.opponents import FILE, contest, contestants, equal_cost, of_equal_cost
 from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import run, settings
@@ -70,18 +69,6 @@ def test_a_remark_says_which_opponents_have_less() -> None:
     assert of_equal_cost("latency", {"random-0": 1.029, "permuted-0": 1.0}) == (
         "opponents of equal cost had, when they were chosen, its latency, within 3%"
     )
-
-
-def test_a_layout_whose_width_was_filled_has_opponents_too(
-    experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock
-) -> None:
-    filled = chosen(
-        tmp_path / "run", experiment_file, "derive.budget.parameters=1.1x", "derive.fill=d_ffn"
-    )
-    assert {slot.label for slot in filled.slots} - {"attention", "dense", "identity"}
-    for cost in ("parameters", "latency"):
-        asked = contest(plan_with(*LAYOUT, f"compare.equal={cost}"), filled, frozenset(), 1)
-        assert asked.measured([tuple(filled.slots)]) == pytest.approx([1.0])
 
 
 def test_measured_shares_are_times_over_the_chosen_ones_in_the_order_asked_for(
@@ -149,12 +136,6 @@ def test_the_comparison_ends_with_what_is_saved_and_given_up(
     assert sentence in capsys.readouterr().out
     assert rows["permuted-0"]["equal"].startswith("parameters FLOPs")
     assert one["relative_latency"] == one["latency_ms"] / other["latency_ms"]
-
-
-def test_one_seed_gives_no_interval() -> None:
-    assert at_cost(0.657, "latency", "interleaved", [4.5], [4.4]) == (
-        "at 0.66x of interleaved's latency its nats are +0.1000 (n = 1, no interval)"
-    )
 
 
 def test_measured_opponents_are_the_same_when_a_comparison_goes_on(

@@ -3,29 +3,21 @@
 import itertools
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import derive
-import retrain
-from model import LanguageModel, layout_letters, load_architecture
-from nas.costs.budget import parse_amount
-from nas.costs.latency import WORKLOADS
+from model import LanguageModel, load_architecture
 from nas.costs.model import REFERENCE
 from pipeline import costs as plan_costs
-from pipeline.costs import budget_of, cost_model
-from pipeline.experiment import load_experiment
-from pipeline.plan import RunPlan
+from pipeline.costs import cost_model
 from pipeline.summary import parameter_count
 from tests.pipeline.conftest import MS, Clock, PlanWith
-from tests.runs import ROOT, refused, run, settings
+from tests.runs import refused, run, settings
 
 WIDE = "{kind: dense, label: dense_wide, d_ffn: 40}"
 NARROW = "{kind: attention, label: narrow, n_heads: 1, d_head: 4, memory: 3}"
@@ -105,25 +97,6 @@ def test_all_costs_are_those_of_the_whole_span_whatever_is_learnt(
 def _span_keys(model: LanguageModel) -> list[float]:
     (said,) = model.describe()
     return list(said["numbers"]["span_keys"])
-
-
-def test_what_reads_is_timed_in_the_precision_in_which_a_run_evaluates(
-    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = plan_with("run.precision=bfloat16")
-    model = plan.network([[plan.candidates[0]]])
-    forward, under_autocast = type(model).forward, set[bool]()
-
-    def spy(self: LanguageModel, *given: Any, **more: Any) -> Any:
-        under_autocast.add(torch.is_autocast_enabled("cpu"))
-        return forward(self, *given, **more)
-
-    monkeypatch.setattr(type(model), "forward", spy)
-    plan.evaluate(model, plan.streams("valid"))
-    assert under_autocast == {False}
-    keys = {name: plan_costs.shapes_of(plan).key(name)["dtype"] for name in WORKLOADS}
-    assert keys.pop("train_step") == "bfloat16"
-    assert set(keys.values()) == {"float32"}
 
 
 def test_a_reference_without_a_cache_serves_absolute_budgets(
@@ -237,18 +210,6 @@ def test_the_score_of_a_layout_that_was_not_the_best_is_its_own(
     assert "within latency 0.7x (x of interleaved)" in capsys.readouterr().out
 
 
-def test_a_random_layout_that_is_retrained_keeps_the_budget(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    for seed in range(4):
-        given = [f"derive.seed={seed}", "derive.budget.cache=0.4x", "retrain.steps=1",
-                 "derive.least_context=0", "retrain.optimiser.warmup_steps=0"]  # fmt: skip
-        arguments = [experiment_file, "--run", tmp_path / f"{seed}", *settings(*given)]
-        run(retrain, *arguments, "--layout", "random")
-        (path,) = (tmp_path / f"{seed}/architectures").glob("*.json")
-        assert load_architecture(path).letters().count("a") == 0, "of interleaved's two 0.4x"
-
-
 @pytest.mark.parametrize("off", [0.0, 0.06])
 def test_what_is_predicted_over_by_less_than_predictions_err_is_measured_too(
     searched: Path, clock: Clock, off: float
@@ -351,34 +312,3 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
     assert line.startswith("within flops 15k, cache 0.7x (x of interleaved); used: ")
     assert "cache 71.4%" in line, "half of what interleaved has"
     run(derive, searched, *given, "par")
-
-
-def test_the_budget_that_the_documentation_shows_is_none_that_quickstart_refuses() -> None:
-    text = (ROOT / "docs/costs.md").read_text()
-    (shown,) = re.findall(r"derive\.budget=\{(.*)\}", text)
-    given = dict(part.split(": ") for part in shown.split(", "))
-    assert given.pop("latency").endswith("x")
-    assert given.keys() == {"parameters", "cache"}
-    experiment = load_experiment(ROOT / "configs/quickstart.yaml", [])
-    tokenizer = SimpleNamespace(vocabulary_size=4096, digest="")
-    tokens = {"valid": np.zeros(1)}
-    prepared: Any = SimpleNamespace(tokenizer=tokenizer, tokens=tokens, corpus_digest="")
-    plan = RunPlan(experiment, Path("runs"), prepared, torch.device("cpu"))
-    amounts = {name: parse_amount(name, value) for name, value in given.items()}
-    reference = plan.candidates[:2] * 3
-    assert layout_letters(reference) == "a d a d a d"
-    budget_of(plan, cost_model(plan), amounts, reference, "interleaved", filled=False)
-
-
-def test_no_rule_is_offered_as_a_reference_where_none_can_be(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["derive.method=random", "model.candidates=[short_conv, dense]"]
-    arguments = [experiment_file, "--run", tmp_path / "run", *settings(*given)]
-    line = refused(derive, capsys, *arguments, *settings("derive.budget.flops=0.9x"))
-    assert line == (
-        "derive.reference: interleaved: needs a candidate of kind attention; model.candidates has "
-        "short_conv, dense; give a layout in letters"
-    )
-    budget = settings("derive.budget.flops=0.9x", "derive.reference=c c c c")
-    run(derive, *arguments, *budget)

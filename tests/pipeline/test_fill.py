@@ -112,17 +112,6 @@ def test_where_several_limits_are_given_the_first_that_is_reached_counts(
     assert both.costs.times[0].ms < 6.0
 
 
-def test_a_layout_without_dense_blocks_stays_as_it_is(
-    searched: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    architecture = derived(searched, "derive.method=layout", "derive.layout=a i i i",
-                           "derive.budget.parameters=0.9x")  # fmt: skip
-    assert architecture.letters() == "a i i i"
-    assert architecture.name == "layout-aiii-parameters0.9x"
-    assert architecture.evidence.budget == "parameters 0.9x (x of interleaved)"
-    assert "derive.fill: the layout has no dense block to widen" in capsys.readouterr().err
-
-
 def test_a_cost_that_no_width_changes_widens_nothing(
     searched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,13 +144,6 @@ def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chose
     (timed,) = architecture.costs.times
     assert timed.ms <= timed.most_ms
     assert "no wider layout kept the budget" in capsys.readouterr().err
-
-
-def test_scores_of_a_filled_layout_are_said_to_be_those_of_the_narrow_one(searched: Path) -> None:
-    architecture = derived(searched, "derive.method=top_k", "derive.budget.parameters=0.95x")
-    budget = architecture.evidence.budget
-    narrow = " ".join(letter.partition("_")[0][0] for letter in architecture.letters().split())
-    assert budget.endswith(f"(scores and gap are those of {narrow})")
 
 
 def test_there_must_be_something_to_fill(searched: Path, capsys: Any) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 import compare
-from benchmarks.layoutbench.searches import search_all
 from model import Evidence, load_architecture
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan
@@ -13,7 +12,6 @@ from pipeline.trainings import check_comparison, seeded
 from tests.nas.derivation.test_derivation import letters
 from tests.pipeline.conftest import plan_of
 from tests.runs import refused, settings
-from training.signals import StopRequest
 
 
 def test_a_derivation_draws_anew_with_each_seed_of_a_run(experiment_file: Path) -> None:
@@ -22,27 +20,6 @@ def test_a_derivation_draws_anew_with_each_seed_of_a_run(experiment_file: Path) 
     assert [run.run.seed for run in runs] == [0, 1, 2] * 2
     assert len({letters("random", 12, seed=run.derive.seed) for run in runs}) == 6
     assert runs[0] == asked[0], "the first seed is the experiment as it is"
-
-
-def test_the_searches_of_layoutbench_derive_anew(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seeds = list[tuple[int, int]]()
-    monkeypatch.setattr(
-        "benchmarks.layoutbench.searches.run_all",
-        lambda jobs, **how: seeds.extend(
-            (job.experiment.run.seed, job.experiment.derive.seed) for job in jobs
-        ),
-    )
-    search_all(
-        load_experiment(experiment_file),
-        tmp_path,
-        [5, 6],
-        ("derive",),
-        workers=1,
-        stop=StopRequest(),
-    )
-    assert seeds == [(5, 5), (6, 6)]
 
 
 def trained_in(folder: Path, method: str) -> None:

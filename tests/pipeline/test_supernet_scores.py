@@ -156,17 +156,6 @@ def test_top_k_leaves_a_table_and_its_evidence(
     assert (searched / "architecture.json").read_bytes() == before
 
 
-def test_argmax_warns_of_its_gap_and_says_how_many_layouts_are_scored(
-    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("pipeline.caveats._MOST_RATIO", 0.5)
-    monkeypatch.setattr("pipeline.supernet_scores._EVERY_S", -1.0)
-    run(derive, searched)
-    shown = capsys.readouterr()
-    assert "more perplexity than pi's mixture (more than -50%)" in shown.out
-    assert "\n2 layouts scored with the SuperNet's weights\n" in shown.err
-
-
 def spoilt(path: Path) -> None:
     """Take the last bytes away."""
     path.write_bytes(path.read_bytes()[:-9])

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -143,17 +142,6 @@ def test_what_is_trained_is_not_trained_again(
     assert f"[1/1] {jobs[2]}: validation" in said
 
 
-def test_what_workers_train_is_counted_down_by_their_number(
-    experiment_file: Path, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    countdown = Mock(wraps=trainings.Countdown)
-    monkeypatch.setattr(trainings, "Countdown", countdown)
-    command = ("--run", tmp_path / "run", *METHOD, *SMALL, "--workers", "2")
-    run(derive, experiment_file, *command)
-    assert {workers for (_, workers), _ in countdown.call_args_list} == {2}
-    assert sum(total for (total, _), _ in countdown.call_args_list) == len(jobs)
-
-
 def test_another_budget_is_served_by_the_same_probes(predict: Derive, jobs: list[str]) -> None:
     predict()
     count = len(jobs)
@@ -222,17 +210,6 @@ def test_what_does_not_fit_half_of_the_steps_is_refused_with_their_number(
         "retrain.optimiser.warmup_steps: "
     )
     assert line.endswith("give more steps, or what fits half of them")
-
-
-def test_a_cap_below_the_first_design_is_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = refused(
-        derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD,
-        *settings("derive.probes.most=2"),
-    )  # fmt: skip
-    assert line.startswith("derive.probes.most: 2 probes are less than the first design has (")
-    assert not (tmp_path / "run" / "probes").exists()
 
 
 def finished(folder: Path) -> dict[Path, int]:

@@ -70,21 +70,6 @@ def test_the_verdict_is_that_of_the_paired_interval(
         assert f"[{mean - half:+.4f}, {mean + half:+.4f}] over 3 seeds" in line
 
 
-def test_files_of_one_name_are_told_apart() -> None:
-    assert confirm.names_of([Path("a/best.yaml"), Path("b.yaml")]) == ["best", "b"]
-    assert confirm.names_of([Path("a/best.yaml"), Path("b/best.yaml")]) == ["best-1", "best-2"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--seeds", "1,1"], ["--seeds", "-1"], ["--workers", "0"], ["--seeds", "x"]],
-)
-def test_what_makes_no_sense_is_refused(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert arguments[0] in refused(confirm.main, capsys, "a.yaml", "b.yaml", *arguments)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "more", "message"),
     [

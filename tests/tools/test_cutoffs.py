@@ -105,10 +105,3 @@ def test_options_that_make_no_sense_are_refused(
     capsys: pytest.CaptureFixture[str], counts_file: Path, arguments: str, said: str
 ) -> None:
     assert said in refusal(capsys, counts_file, *arguments.split())
-
-
-def test_a_file_that_is_not_there_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert "No such file" in refusal(capsys, tmp_path / "absent")
-    assert "directory" in refusal(capsys, tmp_path)

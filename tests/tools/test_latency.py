@@ -1,6 +1,5 @@
 """tools.latency: what it prints and keeps, and what it refuses."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -40,18 +39,6 @@ def test_it_measures_every_workload_and_keeps_the_table(
     # stacks, the model without slots, and whole layouts, all in one run
     assert clock.asked[0][:4] == ["rest", "attention", "dense", "identity"]
     assert len(clock.asked[0]) == 4 + 9 + 4
-
-
-def test_one_workload_is_measured_anew_and_the_others_stay(
-    experiment_file: Path, tmp_path: Path, clock: Clock
-) -> None:
-    run(latency, experiment_file, "--workloads", "latency", "decode")
-    run(latency, experiment_file, "--workloads", "decode")
-    costs = cost_model(plan_of(experiment_file, tmp_path / "run"))
-    content = json.loads(costs.path.read_text())
-    assert content["workloads"].keys() == {"latency", "decode"}
-    assert len(clock.asked) == 3
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

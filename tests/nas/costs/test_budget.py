@@ -4,7 +4,6 @@ import itertools
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from nas.costs.budget import Amount, Budget, LayoutCost, Limit, parse_amount
 from nas.costs.config import BudgetConfig
@@ -61,18 +60,6 @@ def test_an_unknown_unit_is_refused_with_an_example(cost: str, given: Any) -> No
 def test_an_amount_is_above_0_and_finite(given: Any) -> None:
     with pytest.raises(ValueError, match="must be above 0 and finite"):
         parse_amount("flops", given)
-
-
-def test_a_section_takes_several_limits_and_names_the_one_that_is_wrong() -> None:
-    budget = BudgetConfig(latency="0.65x", parameters="2M", cache="0.5x")
-    assert budget.amounts == {
-        "latency": Amount(0.65, relative=True),
-        "parameters": Amount(2e6, relative=False),
-        "cache": Amount(0.5, relative=True),
-    }
-    assert BudgetConfig().amounts == {}
-    with pytest.raises(ValidationError, match="decode"):
-        BudgetConfig(decode="1M")
 
 
 def test_a_layout_costs_the_sum_of_its_slots_and_the_rest() -> None:

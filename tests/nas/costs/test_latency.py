@@ -1,7 +1,6 @@
 """Latency: measured in turn, thrown away on a busy machine."""
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,36 +141,6 @@ def test_a_busy_machine_gives_no_figure_and_says_so(monkeypatch: pytest.MonkeyPa
     assert measured.median_ms == {}
     assert "not measured: other processes used 1.0 cores, above 0.25 of a core (s" in measured.note
     assert " after " not in measured.note
-
-
-def test_where_the_system_counts_no_cores_every_round_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(latency, "read_cpu", lambda: None)
-    measured = measure(3)
-    assert measured.median_ms.keys() == {"small", "large"}
-    assert measured.note.endswith("whether the machine was quiet could not be checked")
-    assert all(np.isfinite(value) for value in measured.median_ms.values())
-
-
-def test_of_a_gpu_it_is_said_that_others_on_it_are_not_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    readings(monkeypatch, [0.0])
-    monkeypatch.setattr(latency, "_synchronize", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    given = replace(shapes(), forward=Forward(torch.device("cuda"), "bfloat16"))
-    clock(monkeypatch, [1000] * 3)
-    small = {"small": models()["small"]}
-    measured = latency.measure_latency(small, given, rounds=3, patience_s=0)
-    assert ", in turn, float32, a GPU, " in measured.note
-    assert measured.note.endswith(" tokens; other processes on the GPU are not looked at")
-    assert latency.unchecked(CPU) == ""
-    monkeypatch.setattr(latency, "read_cpu", lambda: None)
-    assert latency.unchecked(torch.device("cuda")) == (
-        "; whether the machine was quiet could not be checked"
-        "; other processes on the GPU are not looked at"
-    )
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():

@@ -42,28 +42,6 @@ def test_a_pass_reads_so_many_tokens_behind_a_full_memory(
         assert seen[1][1] == seen[0][1] + 1
 
 
-@pytest.mark.parametrize(("name", "caches"), [("latency", False), ("decode", True)])
-def test_memories_are_filled_wholly_by_segments_that_are_shorter(name: str, caches: bool) -> None:
-    """Of five rows in segments of two tokens, before anything is timed."""
-    net, given = model(), shapes(batch=2, segment=2)
-    seen = list[int]()
-    forward = type(net).forward
-
-    def spy(self, ids_BT, state, *rest, **more):
-        seen.append(state.least_seen)
-        return forward(self, ids_BT, state, *rest, **more)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(type(net), "forward", spy)
-        read = WORKLOADS[name](net, given)
-        seen.clear()
-        read()
-    assert net.longest_memory == 5
-    assert seen[0] >= 5
-    state = workloads._full(net, given.ids_BT, net.initial_state(2, cached=caches))
-    assert state.least_seen >= 5
-
-
 def test_decoding_gives_what_reading_without_a_cache_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     net, given = model(), shapes(batch=2, segment=8)
     logs = []

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from model import Layout, Network, reads_context
+from model import Layout, reads_context
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, RULES
+from nas.derivation import DERIVATIONS, RULES, method_of
 from nas.derivation.base import NoLayout, Request, context_limit, context_problem
 from nas.derivation.config import DeriveConfig
 from nas.derivation.training import Length
-from nas.opponents import OPPONENTS, Contest, NoOpponent
 from nas.statistics.paired_scores import Score
 from tests import tiny
 from tests.nas.derivation.test_derivation import write
@@ -76,7 +74,7 @@ class Case:
         return [float(reading(one) + self.draw.uniform()) for _ in seeds for one in layouts]
 
     def layouts(self) -> list[Layout]:
-        derived = DERIVATIONS[self.config.method](self.request)
+        derived = method_of(self.config.method)(self.request)
         assert derived.layout in derived.ranked or not derived.ranked
         return [derived.layout, *derived.ranked, *(one.layout for one in derived.front)]
 
@@ -92,28 +90,6 @@ def test_500_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) ->
     assert min(count for name, count in derived.items() if name != "layout") > 15, derived
 
 
-# `interleaved_narrow` is interleaved with other widths.
-@pytest.mark.parametrize("kind", sorted(OPPONENTS.keys() - {"interleaved_narrow"}))
-def test_opponents_read_context(tmp_path: Path, kind: str) -> None:
-    found = 0
-    for seed in range(0, 45, 3):
-        case = Case(seed, tmp_path)
-        named = {candidate.label: candidate for candidate in case.candidates}
-        chosen = (named["attention"], *[named["dense"]] * (case.slots - 1))
-        contest = Contest(
-            case.request, chosen, frozenset[Network](), 5, "flops",
-            # Whatever they are made of, so that blind ones would be among them.
-            lambda layout: 1.0, lambda layouts: [len(layout) / 4 for layout in layouts],
-        )  # fmt: skip
-        if kind in ("random", "permuted"):
-            contest = replace(contest, measured=lambda layouts: [1.0 for _ in layouts])
-        with suppress(NoOpponent):
-            layouts = [one.layout for one in OPPONENTS[kind](contest)]
-            assert all(map(reading, layouts)), seed
-            found += len(layouts)
-    assert found
-
-
 def test_rules_place_one_in_every_number_of_slots() -> None:
     candidates = tiny.candidates("attention", "dense")
     cost = LayoutCost("flops", {"attention": 1.0, "dense": 1.0})
@@ -121,7 +97,7 @@ def test_rules_place_one_in_every_number_of_slots() -> None:
         for slots in range(1, 9):
             for p in range(1, 12):
                 request = Request(DeriveConfig(method=method, p=p), candidates, slots, cost)
-                assert reading(RULES[method](request).layout)
+                assert reading(method_of(method)(request).layout)
 
 
 def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(
@@ -136,7 +112,7 @@ def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(
         path = write(tmp_path / "pi.npz", np.array([alpha_LC]), ["attention", "dense"])
         limits = context_limit(candidates, 2, 1)
         request = Request(DeriveConfig(), candidates, 2, cost, {0: path}, limits=limits)
-        derived = DERIVATIONS["argmax"](request)
+        derived = method_of("argmax")(request)
         assert [slot.label for slot in derived.layout] == letters
         assert derived.evidence.method.startswith(words)
 

@@ -12,7 +12,7 @@ import pytest
 
 from model import Evidence, Layout, layout_letters, parse_layout
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS
+from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.finals import Finals
@@ -47,7 +47,7 @@ class MadeUp:
         candidates = tiny.candidates("attention", "dense", "identity")
         limits = (Limit(COST, budget),)
         request = Request(config, candidates, 4, COST, limits=limits, train=self, **given)
-        return DERIVATIONS["finals"](request)
+        return method_of("finals")(request)
 
 
 def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
@@ -158,15 +158,5 @@ def test_where_all_trainings_diverged_there_is_no_answer(method: str, length: st
     candidates = tiny.candidates("attention", "dense", "identity")
     request = Request(DeriveConfig(method=method), candidates, 4, COST, train=diverging)
     with pytest.raises(Diverged) as diverged:
-        DERIVATIONS[method](request)
+        method_of(method)(request)
     assert str(diverged.value).startswith(f"all {len(asked)} trainings of {length} length diverged")
-
-
-def test_where_all_finals_diverged_the_probes_say_nothing() -> None:
-    def diverging(layouts: Sequence[Layout], length: Length, seeds: Sequence[int]) -> list[float]:
-        return [4.0 if length == "half" else inf] * len(layouts) * len(seeds)
-
-    candidates = tiny.candidates("attention", "dense", "identity")
-    request = Request(DeriveConfig(method="predictor"), candidates, 4, COST, train=diverging)
-    with pytest.raises(Diverged, match="of full length diverged"):
-        DERIVATIONS["predictor"](request)

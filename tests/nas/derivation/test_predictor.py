@@ -9,7 +9,7 @@ import pytest
 
 from model import Layout
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS
+from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.finals import Finals
@@ -55,7 +55,7 @@ class Training:
         request = Request(
             config, candidates, slots, COST, limits=limits, train=self, say=self.said.append
         )
-        return DERIVATIONS[method](request)
+        return method_of(method)(request)
 
 
 def test_it_finds_the_best_network_of_a_budget() -> None:
@@ -125,23 +125,6 @@ def test_every_training_is_reported_with_what_is_expected() -> None:
     assert "networks by 10 trainings of half and" in words
 
 
-def test_progress_says_what_is_trained_and_the_chance_of_better() -> None:
-    training = Training()
-    training.derive()
-    first, second, *_, last = training.said
-    assert first.startswith("predictor: probes 1 to ")
-    assert " of at most 10, the first design, of " in first
-    assert "best so far" in second
-    assert "largest chance of another one that is better by 0.01 nats: " in second
-    assert last.startswith("predictor: 10 probes done; finals: ")
-
-
-def test_the_rule_may_be_the_answer() -> None:
-    training = Training()
-    derived = training.derive(6.0, slots=2)
-    assert derived.evidence.method.endswith("; the rule is the answer: attention first 1")
-
-
 def test_of_the_first_design_only_as_many_are_probed_as_may_be() -> None:
     training = Training()
     training.derive(None, most=3)
@@ -152,7 +135,7 @@ def test_rules_of_further_kinds_are_probed_and_have_probes_of_their_own() -> Non
     training = Training()
     config = DeriveConfig.model_validate({"method": "predictor", "probes": {"least_chance": 0}})
     candidates = tiny.candidates("attention", "dense", "short_conv", "identity")
-    DERIVATIONS["predictor"](Request(config, candidates, 5, lambda layout: 1.0, train=training))
+    method_of("predictor")(Request(config, candidates, 5, lambda layout: 1.0, train=training))
     first, *_ = training.asked
     probed = {"".join(slot.label[0] for slot in trial.layout) for trial in first}
     assert {"sdsds", "sdsda"} <= probed

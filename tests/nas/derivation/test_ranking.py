@@ -143,12 +143,3 @@ def test_candidates_that_compute_the_same_and_are_timed_apart_hide_no_network() 
         ranked = list(networks_by_score(score_LC, of, [limit]))
         assert ranked == brute_force(score_LC, of, [limit])
         assert len(ranked) > 2
-
-
-def test_more_digits_than_a_code_has_are_refused() -> None:
-    many = tiny.candidates(
-        *({"kind": "dense", "label": f"d{n}", "d_ffn": 8 * n} for n in range(1, 46))
-    )
-    cost = LayoutCost("flops", {f"d{n}": float(2**n) for n in range(1, 46)})
-    with pytest.raises(ValueError, match="45 candidates of different costs in 2 slots make"):
-        next(networks_by_score(np.zeros((2, 45)), Networks(many, None), [Limit(cost, 1e6)]))

@@ -70,10 +70,6 @@ def test_at_and_below_the_bound_the_gradient_is_exactly_0(seed: int) -> None:
     assert constraint(expected * 0.999).gradient(alpha_LC, 3.0).abs().min() > 0
 
 
-def test_the_gradient_has_alphas_type() -> None:
-    assert constraint().gradient(alpha(0).float(), 1.0).dtype == torch.float32
-
-
 def test_the_share_of_what_adds_nothing_is_the_mean_over_the_slots() -> None:
     idle = {"attention": False, "dense": False, "identity": True}
     one = share_constraint(idle, SLOTS, most=0.25, rate=0.1)

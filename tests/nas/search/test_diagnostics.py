@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.guard_rates import KINDS, SETTINGS, SLOTS, Kind, row, simulate, watched
+from benchmarks.guard_rates import KINDS, watched
 from nas.search.config import SearchConfig
 from nas.search.diagnostics import (
     MOST_PARTS,
@@ -16,7 +16,6 @@ from nas.search.diagnostics import (
     directedness,
     warnings_of,
 )
-from nas.search.estimators import gumbel_noise
 from nas.search.plan import SearchPlan
 
 LABELS = ["attention", "dense", "identity"]
@@ -61,24 +60,6 @@ def test_collapse_and_standstill_are_told(
 ) -> None:
     (line,) = warnings_of(seen(straight(ends(*winners, lead=lead))))
     assert line.startswith(f"warning: {warning}")
-
-
-@pytest.mark.parametrize(
-    ("lr", "remedy"),
-    [
-        (0.001, "Raise search.alpha.lr, which is 0.001, to 0.025 (what auto is here)"),
-        (0.025, "Search for more steps; a search.alpha.lr above 0.05 makes pi surer"),
-        ("auto", "Search for more steps; a search.alpha.lr above 0.05 makes pi surer"),
-        (0.3, "Search for more steps; a search.alpha.lr above 0.05 makes pi surer"),
-    ],
-)
-def test_a_standstill_by_a_low_rate_is_mended_by_a_higher_one(lr: float | str, remedy: str) -> None:
-    alpha = {"lr": lr, "schedule": "constant", "warmup_fraction": 0}
-    config = SearchConfig.model_validate({"steps": 400, "alpha": alpha})
-    plan = SearchPlan(config, 400, 0, 1)
-    assert plan.alpha_auto_lr == 0.025
-    (line,) = warnings_of(seen(straight(ends(0, 1, 2, lead=0.1))), plan)
-    assert remedy in line
 
 
 def test_a_random_walk_is_told_from_a_path() -> None:
@@ -222,57 +203,6 @@ def test_a_search_that_settles_early_and_in_one_direction_is_not_warned_of(
 )
 def test_placebos_are_warned_of(kind: str, alpha: dict[str, object]) -> None:
     assert alarms(kind, **alpha)[0] >= 7
-
-
-@pytest.mark.parametrize("steps", [60, 100, 240, 400])
-@pytest.mark.parametrize("noise", [0.05, 0.003])
-def test_a_short_search_looks_no_surer_than_a_placebo_of_the_quickstarts_length(
-    steps: int, noise: float
-) -> None:
-    """By default: three like candidates come to no more than there, and are warned of."""
-    kind = Kind("placebo", 0.0, noise)
-
-    def searches(length: int) -> list[Diagnostics]:
-        alpha = {"steps": length, "optimiser": {"warmup_steps": 0}}
-        plan = SearchPlan(SearchConfig.model_validate(alpha), length, memory=64, segment=64)
-        return watched(plan, kind, 20, seed=1)[0]
-
-    def margin(found: list[Diagnostics]) -> float:
-        return float(np.mean([each.mean_margin for each in found]))
-
-    found = searches(steps)
-    assert margin(found) <= margin(searches(800))
-    assert sum(bool(warnings_of(each)) for each in found) >= 18
-
-
-def test_the_simulation_is_adam_on_the_soft_estimators_gradient() -> None:
-    import torch
-
-    config = SearchConfig.model_validate({"steps": 40, "alpha": {"every": 2, "eps": 1e-3}})
-    plan = SearchPlan(config, 40, 0, 1)
-    path_NSC, rates = simulate(plan, Kind("", 0.1, 0.02), searches=1, seed=5)
-    generator = np.random.default_rng(5)
-    alpha_SC = torch.zeros(SLOTS, 3, dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.Adam([alpha_SC], betas=(0.5, 0.999), eps=1e-3)
-    for index, step in enumerate(range(plan.alpha_start, 40)):
-        if step % 2 == 0:
-            loss_SC = torch.from_numpy(generator.standard_normal((SLOTS, 3))) * 0.02
-            loss_SC += torch.tensor([-0.1, 0.0, 0.0], dtype=torch.float64)
-            noise_SC = gumbel_noise(5, step // 4, SLOTS, 3).double()
-            weight_SC = torch.softmax((alpha_SC + noise_SC) / plan.tau(step), dim=1)
-            optimiser.param_groups[0]["lr"] = plan.alpha_lr(step)
-            alpha_SC.grad = None
-            (weight_SC * loss_SC).sum().backward()
-            optimiser.step()
-        assert rates[index] == plan.alpha_lr(step) * (step % 2 == 0)
-        np.testing.assert_allclose(path_NSC[index + 1], alpha_SC.detach(), rtol=0, atol=1e-9)
-
-
-def test_a_row_of_the_table_has_its_figures() -> None:
-    assert len(SETTINGS) == 7
-    cells = row("default", KINDS[2], searches=2, steps=80).strip("| ").split(" | ")
-    assert cells[:3] == ["default", "directed, 0.3", "1.00"]
-    assert len(cells) == 8
 
 
 def test_a_falling_learning_rate_does_not_look_like_noise() -> None:

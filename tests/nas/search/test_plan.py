@@ -9,8 +9,6 @@ from nas.search.config import SearchConfig
 from nas.search.plan import SearchPlan, search_flops
 from nas.search.step import entropy_gradient
 from tests.model.tiny import normal
-from tests.nas.search.test_step import make, run
-from utils.pi import entropy_share, softmax
 
 # attention, dense and identity in two slots, beside the embedding and the softmax
 FLOPS, REST, SLOTS = [8.0, 4.0, 0.0], 10.0, 2
@@ -111,16 +109,3 @@ def test_it_rises_with_what_alpha_has_travelled(
         wanted = 0.5 * max(0.0, (spent / total - 0.8) / 0.2)
         assert plan.entropy_weight(step) == pytest.approx(wanted, abs=1e-12)
     assert plan.entropy_weight(STEPS - 1) == 0.5
-
-
-def test_a_search_that_sharpens_ends_with_lower_entropy() -> None:
-    share = []
-    for weight in (0.0, 1.0):
-        step, state = make(60, data="prequential", entropy_penalty={"weight": weight, "begin": 0.5})
-        share.append(entropy_share(softmax(run(step, state, 60)[-1].numpy())))
-    assert share[1] < share[0] - 0.05
-
-
-def test_by_default_it_is_off() -> None:
-    plan = SearchPlan(SearchConfig(steps=101), 101, memory=0, segment=8)
-    assert not any(plan.entropy_weight(step) for step in range(101))

@@ -64,17 +64,6 @@ def test_the_schema_offers_what_is_registered() -> None:
     assert schema == [*TAU_SCHEDULES, "learnable"]
 
 
-@pytest.mark.parametrize("schedule", TAU_SCHEDULES)
-def test_what_a_schedule_says_of_keys_left_out_is_what_it_does(schedule: str) -> None:
-    config = TauConfig(schedule=schedule, start=2.0)
-    given = TauConfig(schedule=schedule, start=2.0, **config.left_out())
-    assert given.left_out() == {}
-    for step in range(40):
-        assert tau_at(config, step, alpha_start=3, steps=40) == tau_at(
-            given, step, alpha_start=3, steps=40
-        )
-
-
 LEARNABLE = {"schedule": "learnable", "start": 0.8, "floor": 0.2}
 LABELS = ["attention", "dense", "identity"]
 
@@ -149,12 +138,3 @@ def test_law_8_a_resume_goes_on_with_the_same_tau(tmp_path: Path) -> None:
     assert (tmp_path / "cut.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
     tau_N = load_pi(tmp_path / "whole.npz")["tau"]
     assert tau_N[-1] == pytest.approx(tau_of(step, again))
-
-
-def test_a_trajectory_with_another_tau_is_refused(tmp_path: Path) -> None:
-    step, state, hook = learning()
-    go(step, state, hook, 6)
-    hook.save(tmp_path / "pi.npz")
-    state.parameters["rho"].data += 1.0
-    with pytest.raises(ValueError, match="tau is of another run; the checkpoint of step 6"):
-        Trajectory(LABELS, step.plan).resume(tmp_path / "pi.npz", state)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.kappa_coverage import STORIES, coverage, kappa_of, probabilities
+from benchmarks.kappa_coverage import coverage, probabilities
 from nas.statistics.agreement import agreement, fleiss_kappa, interval, shuffled
 
 # Fleiss (1971) as it stands in textbooks: 10 subjects, 14 raters, 5 categories; kappa 0.210.
@@ -113,15 +113,6 @@ def test_the_interval_covers_where_slots_have_fixed_probabilities(
         part, there = coverage(p_LC, searches, tables=100)
         assert part >= 0.93, story
         assert there > 0.5, story
-
-
-def test_kappa_of_a_story_is_that_of_many_searches() -> None:
-    for story in STORIES:
-        p_LC = probabilities(story, 12, 3)
-        drawn = np.random.default_rng(0).random((3000, 12, 1))
-        choice_RL = (drawn >= p_LC.cumsum(1)[:, :-1]).sum(-1)
-        found = fleiss_kappa((choice_RL[:, :, None] == np.arange(3)).sum(0))
-        assert found == pytest.approx(kappa_of(p_LC), abs=0.02)
 
 
 def test_where_there_is_too_little_there_is_no_interval() -> None:

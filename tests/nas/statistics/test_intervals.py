@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from nas.statistics.intervals import (
-    comparison_words,
     paired_differences,
     paired_interval,
     shown_at,
@@ -56,16 +55,6 @@ def test_an_interval_that_ends_at_0_shows_nothing() -> None:
 def test_a_p_value_of_the_level_shows_nothing() -> None:
     shown = [shown_at(mean, p) for mean in (-1.0, 1.0) for p in (0.049, 0.05)]
     assert shown == ["better", "nothing", "worse", "nothing"]
-
-
-def test_what_is_shown_has_its_words() -> None:
-    assert comparison_words("a", "b", "nothing", "0.1") == (
-        "a and b: no difference shown (the smallest visible one is 0.1)"
-    )
-    assert comparison_words("a", "b", "better", "0.1").startswith("a is better than b (")
-    assert comparison_words("a", "b", "worse", "0.1", verb="ranks") == (
-        "a ranks worse than b (the smallest visible difference is 0.1)"
-    )
 
 
 def test_the_smallest_visible_difference_is_larger_than_the_half_width() -> None:

@@ -41,7 +41,7 @@ def claim_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> None
 
 def check_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> dict[str, Any]:
     """The content of a key file; ValueError where its results belong to another key."""
-    known = read_object(path, remedy)
+    known = read_object(path)
     ours: Any = json.loads(json.dumps(key))
     theirs: Any = {name: known.get(name) for name in ours}
     names = list[str]()

@@ -58,6 +58,8 @@ def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> Sof
     """
     if isinstance(config.softmax, SoftmaxConfig):
         return config.softmax
+    from model.cutoffs import optimal_cutoffs
+
     try:
         cutoffs = optimal_cutoffs(
             prepared.counts_V,

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-
 def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
     """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
 

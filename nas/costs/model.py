@@ -97,7 +97,7 @@ def read_table(path: Path, key: Mapping[str, Any], remedy: str) -> CostTable:
     Raises:
         ValueError: it is broken, or of another machine, shape or version; the message says which.
     """
-    content = read_object(path, remedy)
+    content = read_object(path)
     theirs, ours = content.get("key", {}), json.loads(json.dumps(key))
     for name in sorted(ours.keys() | theirs.keys()):
         if theirs.get(name) != ours.get(name):

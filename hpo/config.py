@@ -1,6 +1,7 @@
 """The section `sweep` of an experiment."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -76,24 +77,21 @@ class ParameterConfig(Section):
         return self
 
     def _check_range(self) -> None:
-        for option in ("low", "high"):
-            if getattr(self, option) is None:
-                raise ValueError(f"{option}: missing; give low and high, or choices")
-        assert self.low is not None
-        assert self.high is not None
-        if self.low >= self.high:
-            raise ValueError(f"low: must be below high {self.high}, found {self.low}")
-        if self.log and self.low <= 0:
-            raise ValueError(f"low: must be above 0 with log, found {self.low}")
-        if self.step is not None and self.log:
-            raise ValueError(f"step: has no effect with log, found {self.step}; leave one out")
-        if self.step is not None:
-            count = round((self.high - self.low) / self.step)
-            last = self.low + count * self.step
-            if count < 1 or abs(last - self.high) > 1e-9 * max(abs(self.high), self.step):
-                raise ValueError(
-                    f"step: steps of {self.step} from {self.low} do not meet high {self.high}"
-                )
+        low, high, step = self.low, self.high, self.step
+        if low is None or high is None:
+            missing = "low" if low is None else "high"
+            raise ValueError(f"{missing}: missing; give low and high, or choices")
+        if low >= high:
+            raise ValueError(f"low: must be below high {high}, found {low}")
+        if self.log and low <= 0:
+            raise ValueError(f"low: must be above 0 with log, found {low}")
+        if step is None:
+            return
+        if self.log:
+            raise ValueError(f"step: has no effect with log, found {step}; leave one out")
+        count = round((high - low) / step)
+        if count < 1 or not math.isclose(low + count * step, high, abs_tol=1e-9 * step):
+            raise ValueError(f"step: steps of {step} from {low} do not meet high {high}")
 
 
 class SamplerConfig(Section):
@@ -251,7 +249,7 @@ class SweepConfig(Section):
             )
         if kind == "wilcoxon":
             p = WILCOXON_P if self.pruner.p is None else self.pruner.p
-            least = next(n for n in range(3, 2000) if 0.5 ** (n - 1) < p or n == 1999)
+            least = max(3, 2 + math.floor(-math.log2(p)))  # 0.5 ** (least - 1) < p
             if seeds < least:
                 raise ValueError(
                     f"pruner.kind: wilcoxon sees no p below {p} before the last of {seeds} seeds; "

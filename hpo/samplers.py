@@ -1,7 +1,6 @@
 """Samplers and pruners of Optuna, by the names of the experiment file."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,60 +15,38 @@ from optuna.pruners import (
     WilcoxonPruner,
 )
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from hpo.config import WILCOXON_P, PrunerConfig, SweepConfig
 from hpo.study import number_of
 
-STARTUP = 10
-POPULATION = 10
-PRUNER_STARTUP = 5
-PRUNER_WARMUP = 1
-PRUNER_FACTOR = 3
+_STARTUP, _POPULATION = 10, 10
+_PRUNER_STARTUP, _PRUNER_WARMUP, _PRUNER_FACTOR = 5, 1, 3
 
 
-def _tpe(config: SweepConfig, seed: int) -> BaseSampler:
-    # All three explicitly, because Optuna 4.9 and 5.0 differ in their defaults.
-    single = len(config.objectives) == 1
-    conditional = any(parameter.when for parameter in config.space.values())
+def make_sampler(config: SweepConfig, seed: int) -> BaseSampler:
+    """The sampler of a sweep; the points of a grid are enqueued with all their values."""
+    kind, startup = config.sampler.kind, config.sampler.startup or _STARTUP
+    if kind in ("random", "grid"):
+        return RandomSampler(seed=seed)
+    if kind == "nsga2":
+        return NSGAIISampler(population_size=config.sampler.population or _POPULATION, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
+        if kind == "gp":
+            return GPSampler(n_startup_trials=startup, warn_independent_sampling=False, seed=seed)
+        # All three explicitly, because Optuna 4.9 and 5.0 differ in their defaults.
+        single = len(config.objectives) == 1
+        conditional = any(parameter.when for parameter in config.space.values())
         return TPESampler(
-            n_startup_trials=config.sampler.startup or STARTUP,
+            n_startup_trials=startup,
             multivariate=single,
             group=single and conditional,
             constant_liar=True,
             seed=seed,
         )
-
-
-def _random(config: SweepConfig, seed: int) -> BaseSampler:
-    return RandomSampler(seed=seed)
-
-
-def _nsga2(config: SweepConfig, seed: int) -> BaseSampler:
-    return NSGAIISampler(population_size=config.sampler.population or POPULATION, seed=seed)
-
-
-def _gp(config: SweepConfig, seed: int) -> BaseSampler:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        return GPSampler(
-            n_startup_trials=config.sampler.startup or STARTUP,
-            warn_independent_sampling=False,
-            seed=seed,
-        )
-
-
-# The points of grid are enqueued with all their values; nothing is left to draw.
-SAMPLERS: dict[str, Callable[[SweepConfig, int], BaseSampler]] = {
-    "tpe": _tpe,
-    "random": _random,
-    "grid": _random,
-    "nsga2": _nsga2,
-    "gp": _gp,
-}
 
 
 class NumberedSampler(BaseSampler):
@@ -81,14 +58,16 @@ class NumberedSampler(BaseSampler):
 
     def __init__(self, config: SweepConfig) -> None:
         self._config = config
-        self._sampler: BaseSampler | None = None
+        self._inner = make_sampler(config, config.sampler.seed)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Begin with fresh numbers."""
-        sampler, number = self._config.sampler, number_of(trial)
-        seed = int(np.random.SeedSequence([sampler.seed, number]).generate_state(1)[0])
-        self._sampler = SAMPLERS[sampler.kind](self._config, seed)
-        self._sampler.before_trial(study, trial)
+        if isinstance(study._storage, BaseHeartbeat):
+            # Optuna's comes after the suggestions; who died before it would never be missed.
+            study._storage.record_heartbeat(trial._trial_id)
+        seeds = np.random.SeedSequence([self._config.sampler.seed, number_of(trial)])
+        self._inner = make_sampler(self._config, int(seeds.generate_state(1)[0]))
+        self._inner.before_trial(study, trial)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -112,16 +91,11 @@ class NumberedSampler(BaseSampler):
         """The value of one key that is drawn alone."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
-    @property
-    def _inner(self) -> BaseSampler:
-        assert self._sampler is not None, "Optuna calls before_trial first"
-        return self._sampler
-
 
 def first_pruned_step(config: PrunerConfig, validate_every: int) -> int:
     """The search step before which a pruner stops no trial; 0 of one that minds no steps."""
     if config.kind == "median":
-        warmup = PRUNER_WARMUP if config.warmup is None else config.warmup
+        warmup = _PRUNER_WARMUP if config.warmup is None else config.warmup
         # Optuna prunes from n_warmup_steps on, that step included.
         return warmup * validate_every + 1
     if config.kind in ("successive_halving", "hyperband"):
@@ -129,46 +103,18 @@ def first_pruned_step(config: PrunerConfig, validate_every: int) -> int:
     return 0
 
 
-def _none(config: PrunerConfig, first_step: int) -> BasePruner:
-    return NopPruner()
-
-
-def _median(config: PrunerConfig, first_step: int) -> BasePruner:
-    return MedianPruner(
-        n_startup_trials=config.startup or PRUNER_STARTUP,
-        n_warmup_steps=first_step,
-    )
-
-
-def _successive_halving(config: PrunerConfig, first_step: int) -> BasePruner:
-    return SuccessiveHalvingPruner(
-        min_resource=first_step,
-        reduction_factor=config.factor or PRUNER_FACTOR,
-    )
-
-
-def _hyperband(config: PrunerConfig, first_step: int) -> BasePruner:
-    return HyperbandPruner(
-        min_resource=first_step,
-        reduction_factor=config.factor or PRUNER_FACTOR,
-    )
-
-
-def _wilcoxon(config: PrunerConfig, first_step: int) -> BasePruner:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        return WilcoxonPruner(p_threshold=WILCOXON_P if config.p is None else config.p)
-
-
-PRUNERS: dict[str, Callable[[PrunerConfig, int], BasePruner]] = {
-    "none": _none,
-    "median": _median,
-    "successive_halving": _successive_halving,
-    "hyperband": _hyperband,
-    "wilcoxon": _wilcoxon,
-}
-
-
 def make_pruner(config: PrunerConfig, validate_every: int) -> BasePruner:
     """The pruner for values that are reported at search steps (wilcoxon: at places of seeds)."""
-    return PRUNERS[config.kind](config, first_pruned_step(config, validate_every))
+    first, factor = first_pruned_step(config, validate_every), config.factor or _PRUNER_FACTOR
+    if config.kind == "median":
+        startup = config.startup or _PRUNER_STARTUP
+        return MedianPruner(n_startup_trials=startup, n_warmup_steps=first)
+    if config.kind == "successive_halving":
+        return SuccessiveHalvingPruner(min_resource=first, reduction_factor=factor)
+    if config.kind == "hyperband":
+        return HyperbandPruner(min_resource=first, reduction_factor=factor)
+    if config.kind == "wilcoxon":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return WilcoxonPruner(p_threshold=WILCOXON_P if config.p is None else config.p)
+    return NopPruner()

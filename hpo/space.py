@@ -3,8 +3,9 @@
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from optuna.distributions import (
@@ -13,118 +14,17 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.samplers import RandomSampler
 from optuna.trial import Trial
 
 from hpo.config import ParameterConfig, as_param
 
-# The key of the space, the place below it, what is wrong there.
-Fault = tuple[str, tuple[str, ...], str]
-Parameters = Mapping[str, ParameterConfig]
+# The place below `sweep.space`, and what is wrong there.
+Fault = tuple[tuple[str, ...], str]
 MOST_POINTS = 10_000
+_TRIES = 30
 # Numbers that differ by such a part, or by such a part of a step, are one.
 _NEAR = 1e-9
-
-
-def space_faults(parameters: Parameters, kinds: Mapping[str, type]) -> list[Fault]:
-    """All that makes a space impossible, whatever the experiment says."""
-    faults = [fault for key in parameters for fault in _range_faults(key, parameters[key], kinds)]
-    for key, parameter in parameters.items():
-        for parent, wanted in parameter.when.items():
-            if why := _unmet(parameters, kinds, key, parent, wanted):
-                faults.append((key, ("when", parent), why))
-    if not faults and (cycle := _cycle(parameters)):
-        faults.append(
-            (
-                cycle[0],
-                ("when", [*cycle, *cycle][1]),
-                f"{' -> '.join([*cycle, cycle[0]])} is a circle",
-            )
-        )
-    return faults
-
-
-def by_parents(parameters: Parameters) -> tuple[str, ...]:
-    """The keys in the order of the file, but each after the keys in its `when`."""
-    order: dict[str, None] = {}
-
-    def put(key: str) -> None:
-        for parent in parameters[key].when:
-            put(parent)
-        order[key] = None
-
-    for key in parameters:
-        put(key)
-    return tuple(order)
-
-
-def _range_faults(
-    key: str, parameter: ParameterConfig, kinds: Mapping[str, type]
-) -> Iterator[Fault]:
-    if kinds.get(key) is not int:
-        return
-    for option in ("low", "high", "step"):
-        value = getattr(parameter, option)
-        if isinstance(value, float):
-            yield key, (option,), f"expected an integer, as {key} takes, found {value}"
-
-
-def _unmet(
-    parameters: Parameters, kinds: Mapping[str, type], key: str, parent: str, wanted: Any
-) -> str | None:
-    """Reason why a condition can never be tested or hold; None where it can."""
-    if parent not in parameters:
-        others = [other for other in parameters if other != key]
-        near = get_close_matches(parent, others, n=1, cutoff=0.85)
-        remedy = f"did you mean '{near[0]}'?" if near else "sweep it as well, or leave it out"
-        return f"is not in sweep.space; {remedy}"
-    of = parameters[parent]
-    if of.choices is None and kinds.get(parent) is not int and of.step is None:
-        return f"can be any number, so it hardly ever is {_words(wanted)}; give it choices"
-    for value in wanted if isinstance(wanted, list) else [wanted]:
-        if not _can_be(of, value):
-            lists = any(isinstance(choice, list | tuple) for choice in of.choices or ())
-            remedy = "; put a list that is a choice into brackets, [[a, b]]" if lists else ""
-            return f"is never {_words(value)} in this space{remedy}"
-    return None
-
-
-def _can_be(parameter: ParameterConfig, value: Any) -> bool:
-    if parameter.choices is not None:
-        return any(_same(value, choice) for choice in parameter.choices)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    assert parameter.low is not None
-    assert parameter.high is not None
-    if not parameter.low <= value <= parameter.high:
-        return False
-    step = 1 if parameter.step is None else parameter.step
-    rungs = (value - parameter.low) / step
-    return abs(rungs - round(rungs)) < _NEAR
-
-
-def _cycle(parameters: Parameters) -> list[str] | None:
-    """Keys of which each waits for the next, and the last for the first."""
-    clear: set[str] = set()
-
-    def walk(key: str, path: list[str]) -> list[str] | None:
-        if key in path:
-            return path[path.index(key) :]
-        if key in clear:
-            return None
-        for parent in parameters[key].when:
-            if cycle := walk(parent, [*path, key]):
-                return cycle
-        clear.add(key)
-        return None
-
-    for key in parameters:
-        if cycle := walk(key, []):
-            return cycle
-    return None
-
-
-def _words(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 class Space:
@@ -141,40 +41,61 @@ class Space:
 
         `kinds` is `int` or `float` for the keys at which the experiment takes only such numbers
         (with `float` also integers).
-
-        Raises:
-            ValueError: a condition that cannot hold, or a range that does not fit its key.
         """
-        if faults := space_faults(parameters, kinds):
-            raise ValueError("\n".join(f"{'.'.join((key, *at))}: {why}" for key, at, why in faults))
         self._parameters = dict(parameters)
         self._kinds = dict(kinds)
-        self.keys: tuple[str, ...] = by_parents(parameters)
+        order: dict[str, None] = {}
+
+        def put(key: str, children: tuple[str, ...] = ()) -> None:
+            for parent in parameters[key].when:
+                if parent in parameters and parent not in children:
+                    put(parent, (*children, key))
+            order[key] = None
+
+        for key in parameters:
+            put(key)
+        self.keys: tuple[str, ...] = tuple(order)
         self.distributions: dict[str, BaseDistribution] = {
             key: self._distribution(key) for key in self.keys
         }
 
+    def faults(self) -> list[Fault]:
+        """All that makes the space impossible, whatever the experiment says."""
+        faults: list[Fault] = []
+        for key, parameter in self._parameters.items():
+            for option in ("low", "high", "step"):
+                value = getattr(parameter, option)
+                if self._kinds.get(key) is int and isinstance(value, float):
+                    words = f"expected an integer, as {key} takes, found {value}"
+                    faults.append(((key, option), words))
+            for parent, wanted in parameter.when.items():
+                if why := self._unmet(key, parent, wanted):
+                    faults.append(((key, "when", parent), why))
+        if faults:
+            return faults
+        try:
+            TopologicalSorter({key: each.when for key, each in self._parameters.items()}).prepare()
+        except CycleError as error:
+            circle = error.args[1][::-1]
+            words = f"{' -> '.join(circle)} is a circle"
+            return [((circle[0], "when", circle[1]), words)]
+        return [
+            ((key, "when"), "never holds: it excludes itself")
+            for key in self.keys
+            if not self.draws_with(key, random.Random(0), 1)
+        ]
+
     def suggest(self, trial: Trial) -> dict[str, Any]:
         """The values of the active keys as the study's sampler suggests them."""
-        return self._walk(lambda key: self._decode(key, self._ask(trial, key)))
+        return self._walk(lambda key: self._decode(key, _ask(trial, key, self.distributions[key])))
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a trial's stored params.
-
-        Raises:
-            ValueError: an active key is missing, or has a value outside the space.
-        """
-        return self._checked(
-            {key: self._decode(key, params[key]) for key in self.keys if key in params}
-        )
+        """The values of a trial's stored params."""
+        return self._walk(lambda key: self._typed(key, self._decode(key, params[key])))
 
     def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Params that Optuna stores for the values of the active keys; the others are left out.
-
-        Raises:
-            ValueError: an active key is missing, or has a value outside the space.
-        """
-        return {key: as_param(value) for key, value in self._checked(values).items()}
+        """Params that Optuna stores for the values of the active keys; the others are left out."""
+        return self._walk(lambda key: as_param(self._typed(key, values[key])), values)
 
     def inactive(self, values: Mapping[str, Any]) -> list[str]:
         """The keys whose conditions do not hold."""
@@ -183,13 +104,13 @@ class Space:
     def choices(self, key: str) -> list[Any] | None:
         """The values of a key that has choices."""
         choices = self._parameters[key].choices
-        return None if choices is None else [self._typed(key, value) for value in choices]
+        return None if choices is None else [self._typed(key, choice) for choice in choices]
 
     def describe(self, key: str) -> str:
-        """The values of a key in words: `0.05 .. 1.0`, `linear, cosine`."""
-        parameter = self._parameters[key]
-        if parameter.choices is not None:
-            return ", ".join(_words(value) for value in parameter.choices)
+        """The values of a key in words."""
+        choices, parameter = self.choices(key), self._parameters[key]
+        if choices is not None:
+            return ", ".join(map(_words, choices))
         step = "" if parameter.step is None else f" by {parameter.step}"
         return f"{parameter.low} .. {parameter.high}{step}"
 
@@ -214,22 +135,31 @@ class Space:
 
     def draw(self, source: random.Random, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Values of the active keys: the fixed ones, else random, each evenly from its own."""
-        fixed = {} if fixed is None else fixed
-        return self._walk(lambda key: fixed[key] if key in fixed else self._drawn(key, source))
+        sampler, fixed = RandomSampler(seed=source.getrandbits(32)), fixed or {}
+        unused: Any = None  # the study and the trial, which this sampler does not look at
 
-    def needs(self, key: str, source: random.Random) -> dict[str, Any]:
-        """Values of other keys with which a key is active, drawn from those in its `when`."""
-        fixed: dict[str, Any] = {}
-        for parent, wanted in self._parameters[key].when.items():
-            value = source.choice(wanted) if isinstance(wanted, list) else wanted
-            fixed |= {**self.needs(parent, source), parent: self._typed(parent, value)}
-        return fixed
+        def value_of(key: str) -> Any:
+            if key in fixed:
+                return fixed[key]
+            drawn = sampler.sample_independent(unused, unused, key, self.distributions[key])
+            return self._decode(key, drawn)
+
+        return self._walk(value_of)
+
+    def draws_with(self, key: str, source: random.Random, count: int) -> list[dict[str, Any]]:
+        """So many draws in which a key is active, or fewer where they are hard to find."""
+        found: list[dict[str, Any]] = []
+        for _ in range(_TRIES + count):
+            drawn = self.draw(source, self._needs(key, source))
+            if key in drawn and len(found) < count:
+                found.append(drawn)
+        return found
 
     def grid(self) -> list[dict[str, Any]]:
         """The params of all combinations, the last key moving fastest.
 
         Raises:
-            ValueError: a range has no finite number of values, or there are too many combinations.
+            ValueError: there are too many combinations.
         """
         points: list[dict[str, Any]] = []
         for values in self._combinations(0, {}):
@@ -237,14 +167,6 @@ class Space:
                 raise ValueError(f"the grid has more than {MOST_POINTS} points; use larger steps")
             points.append(self.params(values))
         return points
-
-    def _walk(self, value_of: Callable[[str], Any]) -> dict[str, Any]:
-        """The value of each active key, parents first."""
-        values: dict[str, Any] = {}
-        for key in self.keys:
-            if self._is_active(key, values):
-                values[key] = value_of(key)
-        return values
 
     def _combinations(self, place: int, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if place == len(self.keys):
@@ -257,57 +179,74 @@ class Space:
         for value in self._all_values(key):
             yield from self._combinations(place + 1, {**values, key: value})
 
+    def _all_values(self, key: str) -> Iterator[Any]:
+        choices, of = self.choices(key), self.distributions[key]
+        if choices is not None:
+            yield from choices
+            return
+        assert isinstance(of, IntDistribution | FloatDistribution)
+        assert of.step is not None, "a grid is refused where a range is continuous"
+        for number in range(round((of.high - of.low) / of.step) + 1):
+            yield min(of.low + number * of.step, of.high)
+
+    def _walk(
+        self, value_of: Callable[[str], Any], known: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The value of each active key, parents first; keys are active by what is `known`."""
+        values: dict[str, Any] = {}
+        for key in self.keys:
+            if self._is_active(key, values if known is None else known):
+                values[key] = value_of(key)
+        return values
+
     def _is_active(self, key: str, values: Mapping[str, Any]) -> bool:
         """Say if a key's parents have the values that it wants; one that is off has none."""
+        return all(
+            parent in values
+            and self._is_active(parent, values)
+            and any(self.is_same(parent, values[parent], value) for value in _list(wanted))
+            for parent, wanted in self._parameters[key].when.items()
+        )
+
+    def _needs(self, key: str, source: random.Random) -> dict[str, Any]:
+        """Values of other keys with which a key is active, drawn from those in its `when`."""
+        fixed: dict[str, Any] = {}
         for parent, wanted in self._parameters[key].when.items():
-            if parent not in values or not self._is_active(parent, values):
-                return False
-            wanted_values = wanted if isinstance(wanted, list) else [wanted]
-            if not any(self.is_same(parent, values[parent], value) for value in wanted_values):
-                return False
-        return True
+            value = self._typed(parent, source.choice(_list(wanted)))
+            fixed |= {**self._needs(parent, source), parent: value}
+        return fixed
+
+    def _unmet(self, key: str, parent: str, wanted: Any) -> str | None:
+        """Reason why a condition can never be tested or hold; None where it can."""
+        if parent not in self._parameters:
+            others = [other for other in self.keys if other != key]
+            near = get_close_matches(parent, others, n=1, cutoff=0.85)
+            remedy = f"did you mean '{near[0]}'?" if near else "sweep it as well, or leave it out"
+            return f"is not in sweep.space; {remedy}"
+        if self.is_continuous(parent):
+            return f"can be any number, so it hardly ever is {_words(wanted)}; give it choices"
+        for value in _list(wanted):
+            if not self.holds(parent, value):
+                lists = any(isinstance(one, list | tuple) for one in self.choices(parent) or ())
+                remedy = "; put a list that is a choice into brackets, [[a, b]]" if lists else ""
+                return f"is never {_words(value)} in this space{remedy}"
+        return None
 
     def _distribution(self, key: str) -> BaseDistribution:
         parameter = self._parameters[key]
         if parameter.choices is not None:
             return CategoricalDistribution([as_param(c) for c in self.choices(key) or []])
-        assert parameter.low is not None
-        assert parameter.high is not None
+        low, high, step, log = parameter.low, parameter.high, parameter.step, parameter.log
+        assert low is not None
+        assert high is not None
         if self._kinds.get(key) is int:
-            step = 1 if parameter.step is None else int(parameter.step)
-            return IntDistribution(
-                int(parameter.low), int(parameter.high), log=parameter.log, step=step
-            )
-        return FloatDistribution(
-            float(parameter.low), float(parameter.high), log=parameter.log, step=parameter.step
-        )
-
-    def _ask(self, trial: Trial, key: str) -> Any:
-        of = self.distributions[key]
-        if isinstance(of, CategoricalDistribution):
-            return trial.suggest_categorical(key, of.choices)
-        if isinstance(of, IntDistribution):
-            return trial.suggest_int(key, of.low, of.high, step=of.step, log=of.log)
-        assert isinstance(of, FloatDistribution)
-        return trial.suggest_float(key, of.low, of.high, step=of.step, log=of.log)
+            return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
+        return FloatDistribution(float(low), float(high), log=log, step=step)
 
     def _typed(self, key: str, value: Any) -> Any:
         """A number as the experiment has it: 1 is 1.0 where it takes any number."""
         whole = isinstance(value, int) and not isinstance(value, bool)
         return float(value) if whole and self._kinds.get(key) is float else value
-
-    def _checked(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the active keys in the experiment's types."""
-
-        def value_of(key: str) -> Any:
-            if key not in values:
-                raise ValueError(f"{key}: the trial has no value; its space was another one")
-            value = self._typed(key, values[key])
-            if not self.holds(key, value):
-                raise ValueError(f"{key}: {_words(value)} is not in {self.describe(key)}")
-            return value
-
-        return self._walk(value_of)
 
     def _decode(self, key: str, param: Any) -> Any:
         for choice in self.choices(key) or []:
@@ -315,44 +254,23 @@ class Space:
                 return choice
         return param
 
-    def _drawn(self, key: str, source: random.Random) -> Any:
-        of = self.distributions[key]
-        if isinstance(of, CategoricalDistribution):
-            return source.choice(self.choices(key) or [])
-        assert isinstance(of, IntDistribution | FloatDistribution)
-        if of.step is not None and not of.log:
-            if of.single():  # draws nothing
-                return self._all_values(key)[0]
-            return _rung(of, source.randint(0, round((of.high - of.low) / of.step)))
-        if not of.log:
-            return source.uniform(of.low, of.high)
-        drawn = math.exp(source.uniform(math.log(of.low), math.log(of.high)))
-        drawn = min(max(drawn, of.low), of.high)
-        return round(drawn) if isinstance(of, IntDistribution) else drawn
 
-    def _all_values(self, key: str) -> Sequence[Any]:
-        choices, of = self.choices(key), self.distributions[key]
-        if choices is not None:
-            return choices
-        assert isinstance(of, IntDistribution | FloatDistribution)
-        if self.is_continuous(key):
-            raise ValueError(
-                f"{key}: {self.describe(key)} has no finite number of values; give a step, or "
-                "choices"
-            )
-        assert of.step is not None
-        count = round((of.high - of.low) / of.step) + 1
-        if count > MOST_POINTS:
-            raise ValueError(
-                f"{key}: the grid has more than {MOST_POINTS} points; use larger steps"
-            )
-        return [_rung(of, number) for number in range(count)]
+def _ask(trial: Trial, key: str, of: BaseDistribution) -> Any:
+    if isinstance(of, CategoricalDistribution):
+        return trial.suggest_categorical(key, of.choices)
+    if isinstance(of, IntDistribution):
+        return trial.suggest_int(key, of.low, of.high, step=of.step, log=of.log)
+    assert isinstance(of, FloatDistribution)
+    return trial.suggest_float(key, of.low, of.high, step=of.step, log=of.log)
 
 
-def _rung(of: IntDistribution | FloatDistribution, number: int) -> Any:
-    """low, low + step, ... ; the last one is high itself."""
-    assert of.step is not None
-    return min(of.low + number * of.step, of.high)
+def _list(wanted: Any) -> list[Any]:
+    """One value or several of a condition."""
+    return wanted if isinstance(wanted, list) else [wanted]
+
+
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _same(one: Any, other: Any, step: float = 0.0) -> bool:

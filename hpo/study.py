@@ -6,13 +6,11 @@ asks for beyond them is surplus, and nobody's.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, get_storage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -20,16 +18,16 @@ from optuna.trial import FrozenTrial, TrialState
 NUMBER = "number"
 REASON = "reason"
 STOPPED = "stopped"
-WORKER = "worker"
 _HEARTBEATS = 3  # in the time after which a worker is dead
 _SQLITE_WAIT_S = 120
-# From a trial's start to its worker's name in it.
-_UNNAMED_S = 30.0
 _POLL_S = 1.0
 
 
 def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseStorage:
-    """Open a database of Optuna's, or make its tables; a worker without heartbeats is dead."""
+    """Open a database of Optuna's, or make its tables.
+
+    A trial whose worker has had no heartbeat for `grace_s` is run again, at most `retries` times.
+    """
     if url.startswith("postgresql://"):
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)
     is_file = url.startswith("sqlite")
@@ -42,7 +40,7 @@ def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseSt
         options,
         heartbeat_interval=max(1, grace_s // _HEARTBEATS),
         grace_period=grace_s,
-        heartbeat_stale_trial_callback=Retry(retries),
+        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(retries),
     )
     if is_file:
         _lock_in_transactions(storage.engine)
@@ -112,67 +110,40 @@ def fill(study: optuna.Study, points: Iterable[Mapping[str, Any]]) -> None:
             study._storage.set_trial_state_values(entry.last._trial_id, TrialState.FAIL)
 
 
-@dataclass(frozen=True)
-class Retry:
-    """Run a trial again whose worker died, at most so many times, or was stopped."""
-
-    retries: int
-
-    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Enqueue a lost trial with its values."""
-        if STOPPED in trial.user_attrs:
-            again(study, trial)
-        else:
-            RetryHeartbeatStaleTrialCallback(self.retries)(study, trial)
-
-
-def again(study: optuna.Study, trial: FrozenTrial, **history: Any) -> None:
-    """Enqueue a trial with its values once more."""
+def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Enqueue a trial with its values once more, as if it had never failed."""
     study.add_trial(
         optuna.create_trial(
             state=TrialState.WAITING,
             params=trial.params,
             distributions=trial.distributions,
             user_attrs={NUMBER: number_of(trial)},
-            system_attrs={**trial.system_attrs, **history},
+            system_attrs={**trial.system_attrs, "retry_history": []},
         )
     )
 
 
+def set_aside(trial: optuna.Trial) -> None:
+    """End an attempt that was asked to stop, and enqueue the trial for who goes on."""
+    trial.set_user_attr(STOPPED, True)
+    storage = trial.study._storage
+    storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+    run_again(trial.study, storage.get_trial(trial._trial_id))
+
+
 def retry_failed(study: optuna.Study) -> int:
-    """Enqueue every failed trial again, as if it had never failed; how many there were."""
+    """Enqueue every failed trial again; how many there were."""
     failed = [entry.last for entry in entries(study) if entry.last.state == TrialState.FAIL]
     for trial in failed:
-        again(study, trial, retry_history=[])
+        run_again(study, trial)
     return len(failed)
-
-
-def requeue_lost(study: optuna.Study, retry: Retry, dead: Collection[str]) -> None:
-    """Run trials again that dead workers left, or stopped ones; Optuna sees those of others."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if not _is_lost(trial, dead):
-            continue
-        try:
-            study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-        except UpdateFinishedTrialError:  # another one was first
-            continue
-        if NUMBER in trial.user_attrs:
-            retry(study, trial)
-
-
-def _is_lost(trial: FrozenTrial, dead: Collection[str]) -> bool:
-    number, worker = trial.user_attrs.get(WORKER, (None, ""))
-    if number != trial.number:  # what stands there, if anything, is of an attempt before
-        assert trial.datetime_start is not None
-        return (datetime.now() - trial.datetime_start).total_seconds() > _UNNAMED_S
-    return STOPPED in trial.user_attrs or worker in dead
 
 
 def wait_for_a_trial(study: optuna.Study, is_ending: Callable[[], bool]) -> bool:
     """Wait until a trial can be run; False where none waits and none runs any more."""
     while not is_ending():
         optuna.storages.fail_stale_trials(study)
-        states = {trial.state for trial in study.get_trials(deepcopy=False)}
+        states = {entry.last.state for entry in entries(study)}
         if TrialState.WAITING in states:
             return True
         if TrialState.RUNNING not in states:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpo.config import SweepConfig
 from hpo.samplers import first_pruned_step
-from hpo.space import Space, space_faults
+from hpo.space import Space
 from nas.derivation import RULES, check_method, method_of
 from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 DRAWS = 200
-MOST_LINES = 5
+_DRAWS_OF_A_VALUE = 20
+_MOST_LINES = 5
 Values = Mapping[str, Any]
 KeyPath = tuple[str | int, ...]
-# Where below a key, and in which words.
-Problem = tuple[KeyPath, str]
-Draw = tuple[dict[str, Any], list[str]]
 # The experiment with other values at some keys and without others, or what is wrong with it.
 Change = Callable[[Values, Sequence[str]], "tuple[Experiment | None, list[Said]]"]
 
@@ -38,7 +36,6 @@ _NOT_SWEPT = {
 _OF_NO_TRIAL = ("run.figures", "run.trackers", "derive.gap")
 _SWEPT_OF_RUN = ("run.precision", "run.micro_batches")
 _NOT_SET = ("run.seed", "compare", "sweep")
-_VERBS = {"space": "swept", "set": "set"}
 # Keys of `data` that change how a model learns and nothing of how it is scored.
 _LEARNED_FROM = ("batch", "random_offset")
 
@@ -62,28 +59,21 @@ def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:
     sweep = experiment.sweep
     if sweep is None:
         return []
-    change = _change_of_trials(change, sweep)
-    kinds = number_kinds(type(experiment), sweep.space)
-    errors: list[Said] = list(_places(sweep, experiment))
-    errors += [
-        (("sweep", "space", key, *at), words) for key, at, words in space_faults(sweep.space, kinds)
-    ]
+
+    def trial(values: Values, without: Sequence[str]) -> tuple[Experiment | None, list[Said]]:
+        changed, said = change({**sweep.set, **values}, without)
+        if changed is not None and not said:
+            said = [*_late_problems(changed, sweep)]
+        return changed, said
+
+    space = Space(sweep.space, number_kinds(type(experiment), sweep.space))
+    errors = [*_places(sweep, experiment)]
+    errors += [(("sweep", "space", *at), words) for at, words in space.faults()]
     if errors:
         return list(dict(reversed(errors)).items())[::-1]  # one for each key
-    space = Space(sweep.space, kinds)
-    if errors := _endless(space) if sweep.sampler.kind == "grid" else []:
+    if sweep.sampler.kind == "grid" and (errors := _endless(space)):
         return errors
-    return _alone(space, sweep, change) or _together(space, sweep, change)
-
-
-def _change_of_trials(change: Change, sweep: SweepConfig) -> Change:
-    def trial(values: Values, without: Sequence[str]) -> tuple[Experiment | None, list[Said]]:
-        experiment, said = change(values, without)
-        if experiment is not None and not said:
-            said = [*_late_problems(experiment, sweep)]
-        return experiment, said
-
-    return trial
+    return _alone(space, sweep, trial) or _together(space, sweep, trial)
 
 
 def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]:
@@ -132,14 +122,15 @@ def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:
     """Keys that no sweep may change, or that are given twice."""
     for section, keys in (("space", sweep.space), ("set", sweep.set)):
         for key in keys:
+            place = ("sweep", section, key)
             words = _forbidden(sweep, section, key, type(experiment))
             if words := words or why_not_comparable(key, experiment.data):
-                yield ("sweep", section, key), words.replace("VERB", _VERBS[section])
+                yield place, words.replace("VERB", "swept" if section == "space" else "set")
             for other in (*sweep.space, *sweep.set):
                 if key.startswith(f"{other}."):
-                    yield ("sweep", section, key), f"is a part of {other}, which is given as well"
+                    yield place, f"is a part of {other}, which is given as well"
             if section == "set" and key in sweep.space:
-                yield ("sweep", "set", key), "is in sweep.space as well; leave one out"
+                yield place, "is in sweep.space as well; leave one out"
 
 
 def _forbidden(sweep: SweepConfig, section: str, key: str, schema: type[Experiment]) -> str | None:
@@ -183,25 +174,6 @@ def why_not_comparable(key: str, data: DataConfig) -> str | None:
     )
 
 
-def _ends_and_choices(sweep: SweepConfig, key: str) -> list[tuple[KeyPath, Any]]:
-    # With their places below the key.
-    if key not in sweep.space:
-        return [((), sweep.set[key])]
-    parameter = sweep.space[key]
-    if parameter.choices is None:
-        return [(("low",), parameter.low), (("high",), parameter.high)]
-    return [(("choices", place), choice) for place, choice in enumerate(parameter.choices)]
-
-
-def _problem_at(key: str, values: Values, change: Change) -> Problem | None:
-    # What these values make wrong at the key itself or below it.
-    path = tuple(key.split("."))
-    for place, words in change(values, ())[1]:
-        if place == path[: len(place)] or path == place[: len(path)]:
-            return place[len(path) :], words
-    return None
-
-
 def _endless(space: Space) -> list[Said]:
     errors: list[Said] = [
         (("sweep", "space", key), "has no finite number of values; a grid needs a step, or choices")
@@ -218,52 +190,56 @@ def _endless(space: Space) -> list[Said]:
 
 def _alone(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
     """Ends, choices and values of `set` that are wrong whatever the other keys are."""
-    tries = {key: _ends_and_choices(sweep, key) for key in (*sweep.space, *sweep.set)}
-    suspects: dict[str, dict[KeyPath, Problem]] = {}
-    for key in tries:
-        needs = space.needs(key, random.Random(0)) if key in sweep.space else {}
-        suspects[key] = {
-            at: problem
-            for at, value in tries[key]
-            if (problem := _problem_at(key, {**needs, key: value}, change))
-        }
-    # What is always wrong, as an unknown key is, must not make the others look so.
-    hopeless = {key for key, problems in suspects.items() if len(problems) == len(tries[key])}
     errors: list[Said] = []
-    for key, problems in suspects.items():
-        section = "space" if key in sweep.space else "set"
-        draws = _draws_with(space, sweep, key)
-        if not draws:
-            errors.append((("sweep", section, key, "when"), "never holds: it excludes itself"))
-            continue
-        draws += [
-            ({name: value for name, value in values.items() if name not in hopeless}, without)
-            for values, without in draws
-        ]
-        guilty = {
-            at: problems[at]
-            for at, value in tries[key]
-            if at in problems
-            and all(change({**values, key: value}, without)[1] for values, without in draws)
-        }
-        if 1 < len(guilty) == len(tries[key]) and len(set(guilty.values())) == 1:
-            guilty = {(): next(iter(guilty.values()))}  # one line says it for all choices
-        errors += [
-            (("sweep", section, key, *at, *below), words) for at, (below, words) in guilty.items()
-        ]
+    source = random.Random(0)
+    for section, keys in (("space", space.keys), ("set", tuple(sweep.set))):
+        for key in keys:
+            if section == "space":
+                values = _ends_and_choices(sweep, key)
+                draws = space.draws_with(key, source, _DRAWS_OF_A_VALUE)
+            else:
+                values = {(): sweep.set[key]}
+                draws = [space.draw(source) for _ in range(_DRAWS_OF_A_VALUE)]
+            tried = {
+                at: _problem_at(key, each, draws, space, change) for at, each in values.items()
+            }
+            wrong = {at: problem for at, problem in tried.items() if problem}
+            if 1 < len(wrong) == len(values) and len(set(wrong.values())) == 1:
+                wrong = {(): next(iter(wrong.values()))}  # one line says it for all choices
+            errors += [
+                (("sweep", section, key, *at, *below), words)
+                for at, (below, words) in wrong.items()
+            ]
     return errors
 
 
-def _draws_with(space: Space, sweep: SweepConfig, key: str) -> list[Draw]:
-    """Settings of trials in which a key is active, and the keys that they leave out."""
-    source = random.Random(0)
-    in_space = key in sweep.space
-    draws = []
-    for _ in range(30):
-        values = space.draw(source, space.needs(key, source) if in_space else {})
-        if key in values or not in_space:
-            draws.append(({**sweep.set, **values}, space.inactive(values)))
-    return draws
+def _ends_and_choices(sweep: SweepConfig, key: str) -> dict[KeyPath, Any]:
+    """By their places below the key."""
+    parameter = sweep.space[key]
+    if parameter.choices is None:
+        return {("low",): parameter.low, ("high",): parameter.high}
+    return {("choices", place): choice for place, choice in enumerate(parameter.choices)}
+
+
+def _problem_at(
+    key: str, value: Any, draws: Sequence[Values], space: Space, change: Change
+) -> Said | None:
+    """What a value makes wrong at its key or below it, beside every one of some draws.
+
+    What another key makes wrong in its section may hide it there.
+    """
+    path, found = tuple(key.split(".")), None
+    for drawn in draws:
+        said = change({**drawn, key: value}, space.inactive(drawn))[1]
+        here = [
+            (place[len(path) :], words)
+            for place, words in said
+            if place == path[: len(place)] or path == place[: len(path)]
+        ]
+        if not here and all(place[:1] != path[:1] for place, _ in said):
+            return None
+        found = found or next(iter(here), None)
+    return found
 
 
 def _together(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
@@ -272,10 +248,9 @@ def _together(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
     errors: dict[KeyPath, Said] = {}
     for _ in range(DRAWS):
         drawn = space.draw(source)
-        values = {**sweep.set, **drawn}
-        for path, words in change(values, space.inactive(drawn))[1]:
-            if path not in errors and len(errors) < MOST_LINES:
-                errors[path] = _refused(dotted(path), words, values, sweep)
+        for path, words in change(drawn, space.inactive(drawn))[1]:
+            if path not in errors and len(errors) < _MOST_LINES:
+                errors[path] = _refused(dotted(path), words, {**sweep.set, **drawn}, sweep)
     return list(errors.values())
 
 

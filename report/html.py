@@ -63,6 +63,21 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(_templates().get_template(template).render(**values))
 
 
+def exhibit(
+    key: str,
+    title: str,
+    table: Table | None = None,
+    *,
+    verdict: Sequence[str] = (),
+    caveats: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    pictures: Sequence[Picture] = (),
+) -> Section:
+    """A section of a verdict, caveats, a table, notes and pictures, as far as it has them."""
+    shown = {"verdict": verdict, "caveats": caveats, "notes": notes, "pictures": pictures}
+    return Section(key, title, render("exhibit.html.j2", table=table, **shown))
+
+
 def write_page(path: Path, title: str, sections: Sequence[Section | None], block_px: int) -> Path:
     """Write a page of the sections that there are, the answer first; stacks have blocks so high."""
     shown = [section for section in sections if section is not None]

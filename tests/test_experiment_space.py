@@ -76,8 +76,8 @@ CASES = [
     ([TAU, "search.tau.stairs: {low: 2, high: 4}"], TRIALS,
      ["8: sweep.space.search.tau.stairs: with "]),
     (["model.d_model: {low: 64, high: 66}"], TRIALS,
-     ["6: sweep.space: with model.d_model: 65 the experiment is refused: "
-      "model.n_heads: 4 does not divide d_model 65"]),
+     ["6: sweep.space: with model.d_model: 66 the experiment is refused: "
+      "model.n_heads: 4 does not divide d_model 66"]),
     ([TAU, "search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedule: stepp}}"], TRIALS,
      ["8: sweep.space.search.tau.stairs.when.search.tau.schedule: is never stepp"]),
     (["search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedulle: step}}", TAU], TRIALS,
@@ -130,7 +130,7 @@ CASES = [
      ["10: sweep.set.model.d_modl: unknown key; did you mean 'd_model'?",
       "11: sweep.set.retrain.steps: expected an integer, found 'x'"]),
     ([SLOTS], f"{TRIALS}\n{SPLIT.replace('split', 'shared')}",
-     ["9: sweep.set.search.alpha.share: has no effect with data prequential"]),
+     ["9: sweep.set.search.alpha.share: has no effect with data shared"]),
     ([END], "sampler: {kind: grid}",
      ["7: sweep.space.search.tau.end: has no finite number of values"]),
     (["model.slots: {low: 1, high: 4000}", "model.d_ffn: {low: 1, high: 4000}"],
@@ -155,7 +155,7 @@ CASES = [
     ([SLOTS], "trials: 3\nstorage: u:secret@h/db", ["9: sweep.storage: expected a URL"]),
     # What would fail each trial, or prune none, is found before the first one has searched.
     *(([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, {more}}}\n{rest}",
-       [f"6: sweep.space: with search.estimator: 'spos', {more.split(',')[0]}, model.slots: 3 the "
+       [f"6: sweep.space: with search.estimator: 'spos', {more.split(',')[0]}, model.slots: 4 the "
         f"experiment is refused: {why}"])
       for more, rest, why in (
           ("run.log_every: 5", "", "derive.method: argmax: with search.estimator spos alpha does"),
@@ -163,8 +163,8 @@ CASES = [
           ("derive.method: 'beam'", "pruner: {kind: median}", "sweep.pruner: median: with search."),
       )),
     ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
-     ["6: sweep.space: with derive.method: 'layout', derive.layout: 'a d', model.slots: 3 the "
-      "experiment is refused: derive.method: layout: 'a d' has 2 slots, model.slots is 3"]),
+     ["6: sweep.space: with derive.method: 'layout', derive.layout: 'a d', model.slots: 4 the "
+      "experiment is refused: derive.method: layout: 'a d' has 2 slots, model.slots is 4"]),
     # What is sampled and plays no part, or stops nothing.
     (["retrain.steps: {low: 10, high: 20}"], f"{TRIALS}\nobjectives: [onehot]",
      ["7: sweep.space.retrain.steps: has no effect: without the objective retrained"]),
@@ -172,11 +172,11 @@ CASES = [
        [f"9: sweep.set.{setting.split(':')[0]}: has no effect: trials draw no figures"])
       for setting in ("run.figures: true", "run.trackers: [tensorboard]", "derive.gap: true")),
     *(([SLOTS], f"{TRIALS}\nset: {{search.steps: 9}}\npruner: {{kind: {pruner}}}",
-       ["6: sweep.space: with search.steps: 9, model.slots: 3 the experiment is refused: "
+       ["6: sweep.space: with search.steps: 9, model.slots: 4 the experiment is refused: "
         f"sweep.pruner: {pruner.split(',')[0]}: stops no trial before search step {step}, and"])
       for pruner, step in (("median", 501), ("hyperband, min_steps: 10", 10))),
     *(([SLOTS], f"{TRIALS}\nset: {{{setting}}}\nobjectives: [onehot, flops]",
-       [f"6: sweep.space: with {shown}, model.slots: 3 the experiment is refused: "
+       [f"6: sweep.space: with {shown}, model.slots: 4 the experiment is refused: "
         f"sweep.objectives: onehot: it scores argmax of pi, and {why}"])
       for setting, shown, why in (
           ("derive.method: top_k", "derive.method: 'top_k'", "derive.method is top_k"),

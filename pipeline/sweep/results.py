@@ -1,9 +1,11 @@
-"""The table of a sweep, latencies of its best trials, and whose checkpoints stay."""
+"""Results of a sweep: rows, latencies, table, best experiments, page; whose checkpoints stay."""
 
+import shlex
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -11,14 +13,19 @@ from hpo.study import REASON, STOPPED, Entry
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
 from pipeline.architectures import network_hash
+from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.costs import time_models
+from pipeline.experiment import dump_experiment
 from pipeline.plan import RunPlan
+from pipeline.reports import drawn
 from pipeline.run_files import remove_weights
-from pipeline.sweep.plan import Sweep, is_baseline
-from training.runtime import memory_bytes
-from utils.pareto import different, unbeaten
+from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
+from report.sweep.trials import Objective, Row, done, front, write_sweep
+from report.sweep.trials import Sweep as Summary
+from utils.files import write_whole
+from utils.pareto import first_learned
 
-UNITS = {
+_UNITS = {
     "retrained": "bits per byte of validation",
     "onehot": "bits per byte of validation, SuperNet",
     "flops": "FLOPs per token",
@@ -34,187 +41,246 @@ _STATES = {
 LOST = "its worker died"
 # Where the last attempt ran, and with which version of the program.
 _FACTS = ("host", "threads", "gpu", "torch", "commit")
+_TIMED_TOGETHER = 32  # networks that are in memory at once
+_BEST, _NO_SLOWER = "best.yaml", "best_no_slower.yaml"
+# The first line of the experiments that a sweep writes; others are not touched.
+_TITLE = "# Written by sweep.py, and again at its every end."
 
 
-def objectives(sweep: Sweep) -> list[dict[str, str]]:
+def objectives(sweep: Sweep) -> list[Objective]:
     """Objectives, all minimised, with units."""
-    return [{"name": name, "unit": UNITS[name]} for name in sweep.config.objectives]
+    return [Objective(name, _UNITS[name]) for name in sweep.config.objectives]
 
 
 def rows(
-    sweep: Sweep, entries: Iterable[Entry], latency_ms: Mapping[int, float]
-) -> list[dict[str, Any]]:
-    """One row for each trial, by number; sizes are means over its seeds."""
-    return [_row(sweep, entry, latency_ms.get(entry.number)) for entry in entries]
+    sweep: Sweep, entries: Iterable[Entry], latency_ms: Mapping[str, float] | None = None
+) -> list[Row]:
+    """One row for each trial, by number; sizes and latencies are means over its seeds."""
+    return [_row(sweep, entry, latency_ms or {}) for entry in entries]
 
 
-def runs_of(trial: FrozenTrial) -> dict[str, dict[str, Any]]:
-    """Outcomes of an attempt, by seed."""
-    runs: dict[str, dict[str, Any]] = trial.user_attrs.get("runs", {})
-    return runs
-
-
-def layouts_of(trial: FrozenTrial) -> str | None:
-    """The distinct layouts that the seeds of an attempt found: "a d a / d d a"."""
-    return " / ".join(dict.fromkeys(run["layout"] for run in runs_of(trial).values())) or None
-
-
-def network_hashes(trial: FrozenTrial) -> str | None:
-    """Which networks the seeds of an attempt found, as hashes."""
-    runs = sorted(runs_of(trial).items(), key=lambda item: int(item[0]))
-    return " ".join(network_hash(_parse(run["architecture"]))[:16] for _, run in runs) or None
-
-
-def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]:
-    last = entry.last
-    attributes = last.user_attrs
-    return {
-        "number": entry.number,
-        "state": _state(entry),
-        "reason": attributes.get(REASON, LOST if last.state == TrialState.FAIL else None),
-        "baseline": is_baseline(sweep, last),
-        "values": last.values if last.state == TrialState.COMPLETE else None,
+def _row(sweep: Sweep, entry: Entry, latency_ms: Mapping[str, float]) -> Row:
+    last, attributes = entry.last, entry.last.user_attrs
+    runs = attributes.get("runs", {})
+    networks = [_network(run["architecture"]) for run in runs.values()]
+    timed = [latency_ms[one] for one in networks if one in latency_ms and last.values]
+    durations = [one.duration.total_seconds() for one in entry.attempts if one.duration is not None]
+    state = _STATES[last.state]
+    if state == "waiting" and any(STOPPED in one.user_attrs for one in entry.attempts[-2:]):
+        state = "stopped"
+    return Row(
+        number=entry.number,
+        state=state,
+        reason=attributes.get(REASON, LOST if state == "failed" else None),
+        baseline=is_baseline(sweep, last),
+        values=last.values if state == "done" else None,
         # Of one that waits again, those that its next attempt will have.
-        "params": last.params or last.system_attrs.get("fixed_params", {}),
-        "seeds": {seed: run["values"] for seed, run in runs_of(last).items()},
-        "layout": layouts_of(last),
-        "network": network_hashes(last),
-        "parameters": _mean(last, "parameters"),
-        "flops_per_token": _mean(last, "flops_per_token"),
-        "latency_ms": latency_ms,
-        "attempts": sum(trial.state != TrialState.WAITING for trial in entry.attempts),
-        "went_on_from": _went_on_from(last, named=len(sweep.config.seeds) > 1),
-        "elapsed_s": _elapsed_s(entry),
+        params=last.params or last.system_attrs.get("fixed_params", {}),
+        seeds={seed: run["values"] for seed, run in runs.items()},
+        layout=" / ".join(dict.fromkeys(run["layout"] for run in runs.values())) or None,
+        network=" ".join(one[:16] for one in networks) or None,
+        parameters=_mean([run["parameters"] for run in runs.values()]),
+        flops_per_token=_mean([run["flops_per_token"] for run in runs.values()]),
+        latency_ms=_mean(timed) if len(timed) == len(networks) else None,
+        attempts=sum(trial.state != TrialState.WAITING for trial in entry.attempts),
+        went_on_from=[
+            f"seed {seed}: {step}" if len(sweep.config.seeds) > 1 else step
+            for seed, run in runs.items()
+            for step in run["went_on_from"]
+        ],
+        elapsed_s=round(sum(durations), 1) if durations else None,
         **{fact: attributes.get(fact) for fact in _FACTS},
-    }
+    )
 
 
-def _state(entry: Entry) -> str:
-    if entry.last.state == TrialState.WAITING and len(entry.attempts) > 1:
-        return "stopped" if STOPPED in entry.attempts[-2].user_attrs else "waiting"
-    return _STATES[entry.last.state]
-
-
-def _mean(trial: FrozenTrial, fact: str) -> float | None:
-    values = [run[fact] for run in runs_of(trial).values()]
+def _mean(values: Sequence[float]) -> float | None:
     return statistics.mean(values) if values else None
 
 
-def _went_on_from(trial: FrozenTrial, *, named: bool) -> list[str]:
-    """The steps from which the runs of a trial's seeds went on."""
-    steps: list[str] = []
-    for seed, run in runs_of(trial).items():
-        steps += [f"seed {seed}: {step}" if named else step for step in run["went_on_from"]]
-    return steps
-
-
-def _elapsed_s(entry: Entry) -> float | None:
-    """Seconds of all attempts, up to when it was seen that they had ended."""
-    durations = [
-        trial.duration.total_seconds() for trial in entry.attempts if trial.duration is not None
-    ]
-    return round(sum(durations), 1) if durations else None
-
-
-def measure(plan: RunPlan, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
-    """Forward milliseconds by trial, the mean over its seeds' architectures.
-
-    Each network is measured once. Weights are fresh: latency does not depend on them.
-    Layouts of another tokenizer are left out, since the text that is timed has the ids of the
-    experiment's own.
-    """
-    texts = {text for entry in entries for text in _texts(entry)}
-    layouts = {network_hash(layout): layout for layout in map(_parse, sorted(texts))}
-    vocabulary = plan.prepared.tokenizer.vocabulary_size
-    timed = {key: one for key, one in layouts.items() if one.vocabulary_size == vocabulary}
-    latencies = Latencies({}, "forward latency: no finished layout", {})
-    medians: dict[str, float] = {}
-    groups = list(_groups(timed, memory_bytes(plan.device) // 4))
-    for group in groups:
-        latencies = time_models(plan, {key: build_model(one) for key, one in group.items()})
-        medians |= latencies.median_ms
-        if not latencies.median_ms:
-            return {}, latencies
-    note = latencies.note
-    if len(groups) > 1:
-        note += f"; in {len(groups)} groups, since not all fit into memory"
-    if len(timed) < len(layouts):
-        note += f"; {len(layouts) - len(timed)} layouts of another vocabulary not measured"
-    return _by_trial(entries, medians), replace(latencies, median_ms=medians, note=note)
-
-
-def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[int, float]:
-    """The mean of each finished trial whose architectures were all measured."""
-    means = {}
-    for entry in entries:
-        keys = [network_hash(_parse(text)) for text in _texts(entry)]
-        if keys and all(key in median_ms for key in keys):
-            means[entry.number] = statistics.fmean(median_ms[key] for key in keys)
-    return means
-
-
-def _texts(entry: Entry) -> list[str]:
-    if entry.last.state != TrialState.COMPLETE:
-        return []
-    return [run["architecture"] for run in runs_of(entry.last).values()]
+@cache
+def _network(text: str) -> str:
+    """The hash of the network that an architecture's text describes."""
+    return network_hash(_parse(text))
 
 
 def _parse(text: str) -> Architecture:
     return Architecture.from_json(text, "the study")
 
 
-def _groups(
-    layouts: Mapping[str, Architecture], most_bytes: int
-) -> Iterator[dict[str, Architecture]]:
-    group: dict[str, Architecture] = {}
-    held = 0
-    for key, architecture in layouts.items():
-        assert architecture.costs is not None, "derive.py writes costs"
-        needed = 4 * architecture.costs.parameters
-        if group and held + needed > most_bytes:
-            yield group
-            group, held = {}, 0
-        group[key] = architecture
-        held += needed
-    if group:
-        yield group
+def measure(plan: RunPlan, trials: Iterable[FrozenTrial]) -> Latencies:
+    """Forward milliseconds by network of the finished trials, each measured once.
+
+    Weights are fresh: latency does not depend on them. Layouts of another tokenizer are left out,
+    since the text that is timed has the ids of the experiment's own.
+    """
+    texts = {
+        run["architecture"]
+        for trial in trials
+        if trial.state == TrialState.COMPLETE
+        for run in trial.user_attrs.get("runs", {}).values()
+    }
+    layouts = {_network(text): _parse(text) for text in sorted(texts)}
+    vocabulary = plan.prepared.tokenizer.vocabulary_size
+    timed = [key for key, one in layouts.items() if one.vocabulary_size == vocabulary]
+    latencies = Latencies({}, "forward latency: no finished layout", {})
+    medians: dict[str, float] = {}
+    for first in range(0, len(timed), _TIMED_TOGETHER):
+        group = {key: layouts[key] for key in timed[first : first + _TIMED_TOGETHER]}
+        latencies = time_models(plan, {key: build_model(one) for key, one in group.items()})
+        medians |= latencies.median_ms
+        if not latencies.median_ms:
+            return latencies
+    note = latencies.note
+    if len(timed) > _TIMED_TOGETHER:
+        note += f"; {_TIMED_TOGETHER} at a time"
+    if len(timed) < len(layouts):
+        note += f"; {len(layouts) - len(timed)} layouts of another vocabulary not measured"
+    return replace(latencies, median_ms=medians, note=note)
 
 
-def clean(entries: Sequence[Entry], sweep: Sweep) -> None:
+def clean(sweep: Sweep, entries: Sequence[Entry]) -> None:
     """Remove what only a resume or a use of the model would need, of all trials not kept."""
-    kept = _kept(entries, sweep)
-    for entry in entries:
-        folder = sweep.paths.trial(entry.number)
-        done = folder / "cleaned"
-        if not entry.finished or entry.number in kept or not folder.exists() or done.exists():
-            continue
-        for seed in sweep.config.seeds:
-            remove_weights(sweep.paths.seed(entry.number, seed))
-        done.touch()
-
-
-def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:
     keep = sweep.config.keep
     if "all" in keep:
-        return {entry.number for entry in entries}
-    numbers = {number for number in keep if isinstance(number, int)}
-    if "best" in keep:
-        numbers |= {entry.number for entry in best_entries(entries, sweep)}
-    # A trial that failed may be looked into.
-    return numbers | {e.number for e in entries if e.last.state == TrialState.FAIL}
+        return
+    kept = {row.number for row in front(rows(sweep, entries))} if "best" in keep else set()
+    for entry in entries:
+        folder = sweep.paths.trial(entry.number)
+        done_before = folder / "cleaned"
+        # A trial that failed may be looked into.
+        ended = entry.finished and entry.last.state != TrialState.FAIL
+        if not ended or entry.number in {*kept, *keep} or not folder.exists():
+            continue
+        if not done_before.exists():
+            for seed in sweep.config.seeds:
+                remove_weights(sweep.paths.seed(entry.number, seed))
+            done_before.touch()
 
 
-def best_entries(entries: Sequence[Entry], sweep: Sweep) -> list[Entry]:
-    """The best finished trial; of several objectives the Pareto front, by the first of them.
+def finish(plan: RunPlan, sweep: Sweep, trials: Sequence[Entry], *, ended: bool) -> None:
+    """Write and print what is there, also of a stopped sweep; latencies only when all have `ended`.
 
-    Trials of the same values that found the same networks stand once on the front. Of equal ones
-    it is the baseline that stands there, or else the first.
+    Raises:
+        ValueError: every trial has failed.
+        OSError: a file cannot be written.
     """
-    done = [entry for entry in entries if entry.last.state == TrialState.COMPLETE]
-    done.sort(key=lambda e: (e.last.values, not is_baseline(sweep, e.last), e.number))
-    if done and len(done[0].last.values) == 1:
-        return done[:1]
-    front = [done[place] for place in unbeaten([entry.last.values for entry in done])]
-    networks = [network_hashes(entry.last) or entry.number for entry in front]
-    once = different(networks, [entry.last.values for entry in front])
-    return [front[place] for place in once]
+    from report.sweep.tables import csv_text, text_table
+
+    run, goals = sweep.paths.run, objectives(sweep)
+    latencies = Latencies({}, "forward latency: measured when every trial has ended", {})
+    if ended:
+        latencies = measure(plan, (entry.last for entry in trials))
+    table = rows(sweep, trials, latencies.median_ms)
+    files = write_experiments(sweep, table)
+    summary = Summary(
+        name=run.name,
+        objectives=goals,
+        rows=table,
+        best=[row.number for row in front(table)],
+        no_slower=getattr(no_slower(sweep, table), "number", None),
+        latency_note=latencies.note,
+        latency_key=latencies.key,
+        sampler=sweep.config.sampler.kind,
+        pruner=sweep.config.pruner.kind,
+        storage=sweep.shown_storage,
+        commands=commands(sweep, files, INTERPRETER_IN_FILES),
+    )
+    write_whole(run / "trials.csv", csv_text(table, goals))
+    write_sweep(run / "sweep.json", summary)
+    drawn(
+        "report.sweep.figures:draw_sweep", table, goals, sweep.space.distributions, run / "figures"
+    )
+    page = drawn("report.sweep.page:write_sweep_report", run)
+    print(f"\n{text_table(table, goals)}\n{latencies.note}")
+    front_files = [path for path in files if path.parent != run]
+    if front_files:
+        print(f"Pareto front: {front_files[0].parent} ({len(front_files)} experiments)")
+    for path, row in files.items():
+        if path not in front_files:
+            own = " (the file's own values)" if row.baseline else ""
+            print(f"{path.stem.replace('_', ' ')}: trial {row.number}{own}, {path}")
+    print(f"table: {run / 'trials.csv'}")
+    if page is not None:
+        print(f"report: {page}")
+    left = commands(sweep, files, interpreter_typed())
+    if "rerun" in left:
+        print(f"next: {left['rerun']}")
+    if "confirm" in left:
+        words = "The best of many trials looks better than it is; with fresh seeds:"
+        print(f"{words}\n  {left['confirm']}")
+    if ended and not files:
+        reasons = "; ".join(dict.fromkeys(row.reason or row.state for row in table))
+        raise ValueError(f"no trial was done: {reasons:.500}")
+
+
+def _learned(sweep: Sweep, row: Row) -> float:
+    """Its value in the first objective that takes training."""
+    place = first_learned(sweep.config.objectives)
+    assert place is not None, "the section sees to it"
+    assert row.values is not None
+    return row.values[place]
+
+
+def no_slower(sweep: Sweep, table: Sequence[Row]) -> Row | None:
+    """The best trial, by the learned objective, of those measured no slower than the baseline."""
+    measured = [row for row in done(table) if row.latency_ms is not None]
+    base = next((row.latency_ms for row in measured if row.baseline), None)
+    quick = [row for row in measured if base and row.latency_ms and row.latency_ms <= base]
+    return min(quick, key=lambda row: (_learned(sweep, row), row.values, row.number), default=None)
+
+
+def write_experiments(sweep: Sweep, table: Sequence[Row]) -> dict[Path, Row]:
+    """Write the best trials' experiments, each of which search.py runs as it is."""
+    run, best = sweep.paths.run, front(table)
+    several = len(sweep.config.objectives) > 1
+    wanted = {run / "pareto" / f"{row.number:04d}.yaml" if several else run / _BEST: row
+              for row in best}  # fmt: skip
+    if (quick := no_slower(sweep, table)) is not None:
+        wanted[run / _NO_SLOWER] = quick
+    check_experiments(run)
+    for old in _written(run):
+        if old not in wanted:
+            old.unlink()
+    for path, row in wanted.items():
+        path.parent.mkdir(exist_ok=True)
+        text = dump_experiment(chosen_experiment(sweep, row.params))
+        write_whole(path, f"{_TITLE}\n{text}")
+    return wanted
+
+
+def _written(run: Path) -> list[Path]:
+    """The experiments of best trials that are there."""
+    return [*run.glob("pareto/*.yaml"), *(p for p in (run / _BEST, run / _NO_SLOWER) if p.exists())]
+
+
+def check_experiments(run: Path) -> None:
+    """Raise ValueError where an experiment in the place of the best trial's is not a sweep's."""
+    for path in _written(run):
+        if not path.is_file() or not path.read_bytes().startswith(_TITLE.encode()):
+            raise ValueError(
+                f"{path}: no sweep wrote it, and the best trial's experiment comes there; move it "
+                "away, or use another --run"
+            )
+
+
+def commands(sweep: Sweep, files: Mapping[Path, Row], interpreter: str) -> dict[str, str]:
+    """What to type: to go on, to look at the study, to use the best experiment and confirm it."""
+    found = {
+        "sweep": command("sweep.py", sweep.paths.run, interpreter=interpreter),
+        "dashboard": f"optuna-dashboard {shlex.quote(sweep.shown_storage)}",
+    }
+    if not files:
+        return found
+    best = min(files, key=lambda path: _learned(sweep, files[path]))
+    # With runs of their own below the sweep's: by their files' names alone those of all sweeps
+    # would share runs/best and runs/confirm.
+    run = best.with_suffix("")
+    found["rerun"] = command("search.py", best, run=run, interpreter=interpreter)
+    # Compared with the baseline is the best that is no slower, else the best.
+    tried = [*(path for path in files if path.name == _NO_SLOWER), best]
+    better = next((path for path in tried if not files[path].baseline), None)
+    if better is not None:
+        both = [str(better), str(sweep.paths.own_experiment)]
+        confirm = ["--run", str(sweep.paths.run / "confirm")]
+        found["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both, *confirm])
+    return found

@@ -12,37 +12,99 @@ from pathlib import Path
 
 import optuna
 
-from hpo.study import Entry, Retry, entries, requeue_lost, retry_failed
+from hpo.study import STOPPED, Entry, entries, retry_failed
 from pipeline.devices import too_many_threads
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, as_saved, set_up
 from pipeline.sweep import study as studies
-from pipeline.sweep.finish import check_experiments, finish
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
-from pipeline.sweep.progress import Progress
-from pipeline.sweep.results import clean
-from pipeline.sweep.worker import USELESS, ResourceSlice, work, worker_name
+from pipeline.sweep.results import LOST, check_experiments, clean, finish, objectives, rows
+from pipeline.sweep.worker import USELESS, ResourceSlice, work
+from report.sweep.trials import value_text
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole
+from utils.screen import announce
+from utils.text import duration
 
 # An address with a password would stand in the command line, which all users of a machine see.
 STORAGE = "PARNAS_STORAGE"
 _POLL_S = 0.5
+_LEFT_S = 120.0
+
+
+@dataclass
+class Progress:
+    """Prints news of a sweep; what had ended at its making is known from an earlier command."""
+
+    sweep: Sweep
+    before: list[Entry]
+    _began_s: float = field(default_factory=time.monotonic)
+    _left_s: float = field(default_factory=time.monotonic)
+    _known: set[int] = field(init=False)
+    _seen: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = self._seen = _finished(self.before)
+
+    def show(self, found: list[Entry]) -> bool:
+        """Print a line for every attempt that was lost and every trial that ended; if there are.
+
+        Only what was so before: who finds a dead worker's trial lets it fail, and only then
+        enqueues it again.
+        """
+        finished, new = _finished(found), False
+        sure, self._seen = finished & self._seen - self._known, finished
+        self._known = self._known | sure
+        for entry in found:
+            for attempt in entry.attempts:
+                if attempt.number in sure and attempt is entry.last:
+                    new = True
+                    announce(f"[{self.ended(found)}/{len(found)}] {self._line(entry)}")
+                elif attempt.number in sure and STOPPED not in attempt.user_attrs:
+                    announce(f"trial {entry.number}: {LOST}; it runs again")
+        self._show_left(found)
+        return new
+
+    def ended(self, found: list[Entry]) -> int:
+        """Number of trials of which nothing more will come."""
+        return sum(entry.last.number in self._known for entry in found)
+
+    def _show_left(self, found: list[Entry]) -> None:
+        """Print now and then about how long the rest takes."""
+        ended = self.ended(found)
+        rest, done = len(found) - ended, ended - sum(entry.finished for entry in self.before)
+        if done > 0 and rest and time.monotonic() - self._left_s >= _LEFT_S:
+            self._left_s = time.monotonic()
+            announce(f"about {duration((self._left_s - self._began_s) / done * rest)} left")
+
+    def _line(self, entry: Entry) -> str:
+        (row,), goals = rows(self.sweep, [entry]), objectives(self.sweep)
+        parts = [f"trial {row.number}"]
+        if row.values is None:
+            parts.append(f"{row.state}: {row.reason}")
+        else:
+            pairs = zip(goals, row.values, strict=True)
+            parts.append("; ".join(f"{goal.text(one)} {goal.shown_unit}" for goal, one in pairs))
+            parts.append(row.layout or "")
+        parts.append(", ".join(f"{key}={value_text(value)}" for key, value in row.params.items()))
+        if row.attempts > 1:
+            parts.append(f"{row.attempts} attempts")
+        return "  ".join(part for part in parts if part)
+
+
+def _finished(found: list[Entry]) -> set[int]:
+    attempts = [attempt for entry in found for attempt in entry.attempts]
+    return {attempt.number for attempt in attempts if attempt.state.is_finished()}
 
 
 @dataclass
 class SweepRun:
-    """A sweep on this machine.
+    """A sweep on this machine, with so many `workers` at a time.
 
-    Attributes:
-        plan: device and text.
-        sweep: what is swept.
-        study: its trials.
-        workers: how many trials run at a time.
-        lock: on the sweep's folder, of who has started it and writes its results; None of others.
-        stop: a signal.
+    The `lock` on the sweep's folder is of who has started it and writes its results; others have
+    none.
     """
 
     plan: RunPlan
@@ -51,7 +113,6 @@ class SweepRun:
     workers: int
     lock: FolderLock | None
     stop: StopRequest = field(default_factory=StopRequest)
-    _dead: set[str] = field(default_factory=set)
     _started: int = 0
 
     def run(self) -> None:
@@ -67,49 +128,44 @@ class SweepRun:
                 if self.stop.number is not None:
                     raise Stopped(self.stop.number)
             except (Stopped, ValueError):
-                self._write_results(done=False)
+                self._write_results(ended=False)
                 raise
 
     def finish(self) -> None:
         """Latencies, table, figures, the best experiment."""
         with _reached(self.sweep):
-            self._write_results(done=True)
+            self._write_results(ended=True)
 
-    def _write_results(self, *, done: bool) -> None:
+    def _write_results(self, *, ended: bool) -> None:
         if self.lock is not None:
-            finish(self.plan, self.sweep, self.study, done=done)
+            finish(self.plan, self.sweep, entries(self.study), ended=ended)
 
     def _run_workers(self) -> None:
-        trials = entries(self.study)
-        progress, places = Progress(self.sweep, trials), dict[int, SpawnProcess]()
+        trials, places = entries(self.study), dict[int, SpawnProcess]()
+        progress = Progress(self.sweep, trials)
         try:
-            while any(not entry.finished for entry in trials) and self.stop.number is None:
+            while progress.ended(trials) < len(trials) and self.stop.number is None:
                 for place in range(self.workers):
                     if place not in places:
                         places[place] = self._start(place, len(trials))
-                trials = self._look(places, progress)
+                trials = self._look(places)
+                if progress.show(trials):
+                    clean(self.sweep, trials)
         finally:
             for process in places.values():
                 process.terminate()  # it saves a checkpoint first
             while places:
-                trials = self._look(places, progress)
-            progress.show(trials, last=True)
+                progress.show(self._look(places))
+            progress.show(entries(self.study))
 
-    def _look(self, places: dict[int, SpawnProcess], progress: Progress) -> list[Entry]:
+    def _look(self, places: dict[int, SpawnProcess]) -> list[Entry]:
         """See which workers have ended, and what became of the trials."""
         time.sleep(_POLL_S)
-        ended = {place: one for place, one in places.items() if one.exitcode is not None}
-        for place, process in ended.items():
-            assert process.pid is not None
-            self._dead.add(worker_name(process.pid))
-            del places[place]
-        requeue_lost(self.study, Retry(self.sweep.config.retries), self._dead)
-        trials = entries(self.study)
-        if progress.show(trials):
-            clean(trials, self.sweep)
-        if any(process.exitcode in (1, USELESS) for process in ended.values()):
+        ended = [place for place, process in places.items() if process.exitcode is not None]
+        codes = [places.pop(place).exitcode for place in ended]
+        if any(code in (1, USELESS) for code in codes):
             raise ValueError("a worker could not go on; its message stands above")
-        return trials
+        return entries(self.study)
 
     def _start(self, place: int, trials: int) -> SpawnProcess:
         self._started += 1
@@ -152,12 +208,17 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
             study = studies.create_study(sweep, plan.inputs(), begun=has_trials)
             if again:
                 print(f"{retry_failed(study)} failed trials run again", flush=True)
-            greeting = _greeting(sweep, study)
+            trials = entries(study)
         # Not before: what is claimed takes no other space, and the address may have been wrong.
         claim(own, identity, {"environment.json": plan.files()["environment.json"]})
         # Always the newest: the number of trials, limits and what is kept may change.
         write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
-        print(greeting, flush=True)
+        print(
+            f"sweep {run_dir}: {len(trials)} trials ({sum(one.finished for one in trials)} done), "
+            f"objective {', '.join(sweep.config.objectives)}, sampler {sweep.config.sampler.kind}, "
+            f"pruner {sweep.config.pruner.kind}, storage {sweep.shown_storage}",
+            flush=True,
+        )
     except BaseException:
         lock.release()
         raise
@@ -204,14 +265,3 @@ def _reached(sweep: Sweep) -> Iterator[None]:
             f"{studies.storage_problem(sweep, error)}; the trials' checkpoints stay. When it "
             "answers again, the same command goes on"
         ) from error
-
-
-def _greeting(sweep: Sweep, study: optuna.Study) -> str:
-    trials = entries(study)
-    done = sum(entry.finished for entry in trials)
-    goals = ", ".join(sweep.config.objectives)
-    return (
-        f"sweep {sweep.paths.run}: {len(trials)} trials ({done} done), objective {goals}, "
-        f"sampler {sweep.config.sampler.kind}, pruner {sweep.config.pruner.kind}, "
-        f"storage {sweep.shown_storage}"
-    )

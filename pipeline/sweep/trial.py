@@ -30,17 +30,10 @@ NO_BITS = (
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """Result of one run of a trial.
-
-    Attributes:
-        objectives: by name.
-        facts: layout, sizes and where it went on, for the table.
-        architecture: the JSON text of the derived model.
-    """
+    """Result of one run of a trial: objectives by name, and facts for the table."""
 
     objectives: dict[str, float]
     facts: dict[str, Any]
-    architecture: str
 
 
 def run_seed(
@@ -50,14 +43,10 @@ def run_seed(
     stop: StopRequest,
     pruned: optuna.Trial | None,
 ) -> SeedOutcome:
-    """Search, derive and, with the objective `retrained`, retrain in a run folder of its own.
+    """Search, derive and, with the objective `retrained`, retrain in the run folder `run`.
 
-    Args:
-        experiment: of the trial and the seed.
-        objectives: what is asked of it.
-        run: the folder; a run that was begun there goes on.
-        stop: asked between two phases; a training has one of its own.
-        pruned: the trial that hears of the search's validations, where its pruner asks for them.
+    A run that was begun there goes on. `stop` is asked between two phases; a training has one of
+    its own. The trial `pruned` hears of the search's validations.
 
     Raises:
         Stopped: this process was asked to end; the state is saved.
@@ -68,7 +57,14 @@ def run_seed(
     write_whole(run / "experiment.yaml", dump_experiment(experiment))
     check_searchable(experiment)
     plan = set_up(experiment, run)
-    _search(plan, pruned)
+    trainer = search_trainer(plan)
+    if pruned is not None:
+        metrics = trainer.folder / "metrics.jsonl"
+        trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned, metrics, step)]
+    trainer.open()
+    with closing(trainer):
+        trainer.run(plan.experiment.run)
+    finish_searches(plan, [plan.seed])
     _go_on(stop)
     derived = derivation(plan, experiment.derive, LayoutTrainings(plan))
     choose(derived, experiment, run)
@@ -82,17 +78,6 @@ def run_seed(
 def _go_on(stop: StopRequest) -> None:
     if stop.number is not None:
         raise Stopped(stop.number)
-
-
-def _search(plan: RunPlan, pruned: optuna.Trial | None) -> None:
-    trainer = search_trainer(plan)
-    if pruned is not None:
-        metrics = trainer.folder / "metrics.jsonl"
-        trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned, metrics, step)]
-    trainer.open()
-    with closing(trainer):
-        trainer.run(plan.experiment.run)
-    finish_searches(plan, [plan.seed])
 
 
 def _retrain(plan: RunPlan, architecture: Architecture) -> Path:
@@ -157,8 +142,8 @@ def _outcome(
             "parameters": costs.parameters,
             "flops_per_token": costs.flops_per_token,
             "went_on_from": [line for folder in folders for line in _resumes(plan, folder)],
+            "architecture": architecture.to_json(),
         },
-        architecture=architecture.to_json(),
     )
 
 

@@ -7,7 +7,7 @@ import statistics
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,10 +18,10 @@ from typing import Any
 import optuna
 import torch
 
-from hpo.study import NUMBER, REASON, STOPPED, WORKER, wait_for_a_trial
+from hpo.study import NUMBER, REASON, set_aside, wait_for_a_trial
 from pipeline.sweep.plan import Sweep, trial_experiment
 from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem
-from pipeline.sweep.trial import SeedOutcome, run_seed
+from pipeline.sweep.trial import run_seed
 from pipeline.trainings import seeded
 from training.run_dir import commit
 from training.signals import Diverged, Stopped, StopRequest
@@ -56,11 +56,6 @@ class ResourceSlice:
         else:
             gpus = [str(number) for number in range(torch.cuda.device_count())]
         return gpus[self.place % len(gpus)] if gpus else None
-
-
-def worker_name(pid: int) -> str:
-    """The name of a worker in its trials."""
-    return f"{socket.gethostname()}:{pid}"
 
 
 def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) -> None:
@@ -110,72 +105,47 @@ class Objective:
 
         Raises:
             Failed, TrialPruned: how else it ended; the reason stands in its attributes.
-            SystemExit: this process was asked to stop, and the trial stays for another one.
+            SystemExit: this process was asked to stop, and the trial waits for another one.
         """
-        attributes = trial.user_attrs
-        if attributes.get(NUMBER) is None:
+        if trial.user_attrs.get(NUMBER) is None:
             raise Failed("surplus: two workers asked for the last trial")
-        trial.set_user_attr(WORKER, [trial.number, worker_name(os.getpid())])
-        outcomes: dict[int, SeedOutcome] = {}
-        folder = self.sweep.paths.trial(int(attributes[NUMBER]))
+        facts: dict[str, Any] = {"host": socket.gethostname(), "gpu": self.gpu, "runs": {}}
+        facts |= {"threads": self.threads, "torch": torch.__version__, "commit": commit()}
+        for name, value in facts.items():
+            trial.set_user_attr(name, value)
+        folder = self.sweep.paths.trial(int(trial.user_attrs[NUMBER]))
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with _output_to(folder / "trial.log"), _at_most(self.sweep.config.trial_minutes):
-                self._run_seeds(trial, folder, outcomes)
+                return self._run_seeds(trial, folder)
         except (Stopped, KeyboardInterrupt):
-            trial.set_user_attr(STOPPED, True)
-            # Optuna hears nothing of it: the trial is running until it is run again.
+            set_aside(trial)
             raise SystemExit(DONE) from None
         except Exception as error:
             trial.set_user_attr(REASON, _reason(error))
             raise
-        finally:
-            for name, value in self._facts(outcomes).items():
-                trial.set_user_attr(name, value)
-        return [
-            statistics.fmean(outcome.objectives[name] for outcome in outcomes.values())
-            for name in self.sweep.config.objectives
-        ]
 
-    def _run_seeds(
-        self, trial: optuna.Trial, folder: Path, outcomes: dict[int, SeedOutcome]
-    ) -> None:
-        config = self.sweep.config
-        values = self.sweep.space.suggest(trial)
-        experiment = trial_experiment(self.sweep, values, self.threads)
+    def _run_seeds(self, trial: optuna.Trial, folder: Path) -> list[float]:
+        config, pruner = self.sweep.config, self.sweep.config.pruner.kind
+        experiment = trial_experiment(self.sweep, self.sweep.space.suggest(trial), self.threads)
+        runs: dict[str, dict[str, Any]] = {}
         for place, seed in enumerate(config.seeds):
-            outcomes[seed] = run_seed(
+            outcome = run_seed(
                 seeded(experiment, seed),
                 config.objectives,
                 self.sweep.paths.seed(int(folder.name), seed),
                 self.stop,
-                trial if config.pruner.kind not in ("none", "wilcoxon") else None,
+                trial if pruner not in ("none", "wilcoxon") else None,
             )
-            if config.pruner.kind == "wilcoxon":
-                (name,) = config.objectives
-                trial.report(outcomes[seed].objectives[name], place)
+            values = [outcome.objectives[name] for name in config.objectives]
+            runs[str(seed)] = {"values": values, **outcome.facts}
+            trial.set_user_attr("runs", runs)
+            if pruner == "wilcoxon":
+                trial.report(values[0], place)
                 if trial.should_prune() and place + 1 < len(config.seeds):
                     raise optuna.TrialPruned(f"after {place + 1} of {len(config.seeds)} seeds")
-
-    def _facts(self, outcomes: Mapping[int, SeedOutcome]) -> dict[str, Any]:
-        """Machine and versions of the attempt, and the outcome of each seed."""
-        names = self.sweep.config.objectives
-        runs = {
-            str(seed): {
-                "values": [outcome.objectives[name] for name in names],
-                **outcome.facts,
-                "architecture": outcome.architecture,
-            }
-            for seed, outcome in outcomes.items()
-        }
-        return {
-            "host": socket.gethostname(),
-            "gpu": self.gpu,
-            "torch": torch.__version__,
-            "commit": commit(),
-            "threads": self.threads,
-            "runs": runs,
-        }
+        by_objective = zip(*(run["values"] for run in runs.values()), strict=True)
+        return [statistics.fmean(values) for values in by_objective]
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from report.plotting import short_label
@@ -16,25 +17,35 @@ from report.sweep.trials import (
     done,
     front,
     keys_of,
-    learned,
-    parse_objectives,
-    parse_rows,
     short_keys,
     value_text,
     valueless,
 )
+from utils.pareto import first_learned
 from utils.text import aligned, shorten
 
 _WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 18
+_TAIL = (
+    "layout", "network", "parameters", "flops_per_token", "latency_ms", "attempts",
+    "went_on_from", "elapsed_s", "host", "threads", "gpu", "torch", "commit",
+)  # fmt: skip
 
 
-def headline(sweep: Sweep) -> str:
+def headline(sweep: Sweep) -> list[str]:
     """The best trial, its value, and how far it is from the baseline."""
     rows = done(sweep.rows)
     if not rows:
-        return f"No trial has finished: {counts(sweep.rows)}."
-    best = _best_of_one if len(sweep.objectives) == 1 else _best_of_each
-    return "\n".join([*best(sweep, rows), *_no_slower(sweep, rows)])
+        return [f"No trial has finished: {counts(sweep.rows)}."]
+    single = len(sweep.objectives) == 1
+    lines = _best_of_one(sweep, rows) if single else _best_of_each(sweep, rows)
+    row = next((row for row in rows if row.number == sweep.no_slower), None)
+    if row is not None:
+        index = first_learned([goal.name for goal in sweep.objectives]) or 0
+        best = "Best" if single else f"Lowest {sweep.objectives[index].name}"
+        trial = "the baseline itself" if row.baseline else f"trial {row.number}"
+        value = _value(row, index, sweep.objectives[index])
+        lines.append(f"{best} that is no slower than the baseline: {trial} with {value}.")
+    return lines
 
 
 def _best_of_one(sweep: Sweep, rows: list[Row]) -> list[str]:
@@ -66,18 +77,6 @@ def _best_of_each(sweep: Sweep, rows: list[Row]) -> list[str]:
         difference = _difference(best, baseline, index, goal)
         lines.append(f"Lowest {goal.name}: trial {best.number} with {value}, {difference}.")
     return lines
-
-
-def _no_slower(sweep: Sweep, rows: list[Row]) -> list[str]:
-    row = next((row for row in rows if row.number == sweep.no_slower), None)
-    if row is None:
-        return []
-    index = learned(sweep.objectives)
-    goal = sweep.objectives[index]
-    best = "Best" if len(sweep.objectives) == 1 else f"Lowest {goal.name}"
-    trial = "the baseline itself" if row.baseline else f"trial {row.number}"
-    value = _value(row, index, goal)
-    return [f"{best} that is no slower than the baseline: {trial} with {value}."]
 
 
 def warning(sweep: Sweep) -> str:
@@ -112,38 +111,35 @@ def _difference(row: Row, baseline: Row | None, index: int, goal: Objective) -> 
     return f"{goal.text(abs(less))} {side} the baseline's {_value(baseline, index, goal)}"
 
 
-def text_table(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, Any]]) -> str:
+def text_table(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     """The table for a terminal, in 100 columns: at most 12 trials, the best first.
 
     The baseline is always among them. Below stand the reasons of failed trials, and what found no
     room; the CSV has all.
     """
-    checked, goals = parse_rows(rows), parse_objectives(objectives)
-    if not checked:
+    if not rows:
         return "no trial yet"
-    ordered = [*done(checked), *valueless(checked)]
-    shown = _shown(ordered)
-    columns, settings = _columns(shown, goals), _setting_columns(checked, shown)
-    fitting = list(settings)
-    while fitting and _width([*columns, *fitting]) > _WIDTH:
-        fitting.pop()
-    lines = aligned(list(zip(*columns, *fitting, strict=True)))
-    rule = "-" * max(map(len, lines))
-    below = _reasons(ordered)
-    if len(ordered) > len(shown):
-        below.append(f"and {len(ordered) - len(shown)} more: trials.csv")
-    if len(fitting) < len(settings):
-        left_out = ", ".join(column[0] for column in settings[len(fitting) :])
-        below.append(shorten(f"no room for {left_out}", _WIDTH - 12) + ": trials.csv")
-    return "\n".join([*lines[:2], rule, *lines[2:], *below])
-
-
-def _shown(ordered: Sequence[Row]) -> list[Row]:
-    shown = list(ordered[:_MOST_ROWS])
+    ordered = [*done(rows), *valueless(rows)]
+    shown = ordered[:_MOST_ROWS]
     baseline = next((row for row in ordered if row.baseline), None)
     if baseline is not None and baseline not in shown:
         shown[-1] = baseline
-    return shown
+    columns = _columns(shown, goals)
+    settings = [
+        [_line(short, 30), "", *(_line(row.setting(key), _LONGEST) for row in shown)]
+        for key, short in short_keys(keys_of(rows)).items()
+    ]
+    left_out = list[str]()
+    lines = aligned(list(zip(*columns, *settings, strict=True)))
+    while settings and max(map(len, lines)) > _WIDTH:
+        left_out.insert(0, settings.pop()[0])
+        lines = aligned(list(zip(*columns, *settings, strict=True)))
+    below = _reasons(ordered)
+    if len(ordered) > len(shown):
+        below.append(f"and {len(ordered) - len(shown)} more: trials.csv")
+    if left_out:
+        below.append(shorten(f"no room for {', '.join(left_out)}", _WIDTH - 12) + ": trials.csv")
+    return "\n".join([*lines[:2], "-" * max(map(len, lines)), *lines[2:], *below])
 
 
 def _columns(shown: Sequence[Row], goals: Sequence[Objective]) -> list[list[str]]:
@@ -153,23 +149,14 @@ def _columns(shown: Sequence[Row], goals: Sequence[Objective]) -> list[list[str]
     columns.append(["state", "", *(row.state for row in shown)])
     for index, goal in enumerate(goals):
         cells = [goal.text(row.values[index]) if row.values else "-" for row in shown]
-        columns.append([_line(goal.name, _LONGEST), _short_unit(goal), *cells])
-    if any(row.layout for row in shown):
-        cells = [_line(row.shown_layout, _LONGEST) for row in shown]
-        columns.append(["layout", "", *cells])
-    known = any(row.flops_per_token is not None for row in shown)
-    if known and "flops" not in {goal.name for goal in goals}:
+        unit = goal.shown_unit.split(" of ")[0]
+        unit = "" if unit == goal.name else _line(unit, _LONGEST)
+        columns.append([_line(goal.name, _LONGEST), unit, *cells])
+    columns.append(["layout", "", *(_line(row.shown_layout, _LONGEST) for row in shown)])
+    if "flops" not in {goal.name for goal in goals}:
         columns.append(["MFLOP", "per token", *(row.mflop for row in shown)])
-    if any(row.latency_ms is not None for row in shown):
-        columns.append(["latency", "ms", *(row.latency for row in shown)])
-    return columns
-
-
-def _setting_columns(rows: Sequence[Row], shown: Sequence[Row]) -> list[list[str]]:
-    return [
-        [_line(short, 30), "", *(_line(row.setting(key), _LONGEST) for row in shown)]
-        for key, short in short_keys(keys_of(rows)).items()
-    ]
+    columns.append(["latency", "ms", *(row.latency for row in shown)])
+    return [one for one in columns if any(cell != "-" for cell in one[2:])]
 
 
 def _reasons(ordered: Sequence[Row]) -> list[str]:
@@ -182,59 +169,35 @@ def _reasons(ordered: Sequence[Row]) -> list[str]:
     return [*lines, f"and {more} more failed: trials.csv"] if more > 0 else lines
 
 
-def _short_unit(goal: Objective) -> str:
-    """The unit without what it is of, and nothing where the name says it."""
-    unit = goal.shown_unit.split(" of ")[0]
-    return "" if unit == goal.name else _line(unit, _LONGEST)
-
-
 def _line(text: str, most: int) -> str:
     """On one line, with nothing that a terminal would obey."""
     return short_label(" ".join(text.split()), most)
 
 
-def _width(columns: Sequence[Sequence[str]]) -> int:
-    return sum(max(len(cell) for cell in column) + 2 for column in columns) - 2
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     """All trials by number: `number, state, reason`, one column per objective and per setting.
 
     Then `seed_S.OBJECTIVE` for every seed, `layout`, `network` (equal where layouts are one), what
     the trial cost, and where and with which version of the program it ran. Empty is unknown.
     """
-    checked, goals = parse_rows(rows), parse_objectives(objectives)
-    keys = keys_of(checked)
-    seeds = sorted({seed for row in checked for seed in row.seeds}, key=_seed_order)
-    names = [goal.name for goal in goals]
-    tail = (
-        "layout", "network", "parameters", "flops_per_token", "latency_ms", "attempts",
-        "went_on_from", "elapsed_s", "host", "threads", "gpu", "torch", "commit",
-    )  # fmt: skip
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+    names, keys = [goal.name for goal in goals], keys_of(rows)
+    seeds = sorted({seed for row in rows for seed in row.seeds}, key=int)
     of_seeds = [f"seed_{seed}.{name}" for seed in seeds for name in names]
-    writer.writerow(["number", "state", "reason", "baseline", *names, *keys, *of_seeds, *tail])
-    unknown: list[float | None] = [None] * len(names)
-    for row in checked:
-        scores = [row.seeds.get(seed) or unknown for seed in seeds]
-        facts = {**row.model_dump(), "went_on_from": "; ".join(row.went_on_from)}
-        writer.writerow(
-            [
-                *(row.number, row.state, row.reason, _cell(row.baseline)),
-                *(row.values or unknown),
-                *(_cell(row.params[key]) if key in row.params else None for key in keys),
-                *(value for score in scores for value in score),
-                *(facts[name] for name in tail),
-            ]
-        )
+    head = ["number", "state", "reason", "baseline", *names, *keys, *of_seeds, *_TAIL]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, head, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        cells = asdict(row) | {"went_on_from": "; ".join(row.went_on_from)}
+        cells |= {"baseline": value_text(row.baseline)}
+        cells |= {key: _exact(value) for key, value in row.params.items()}
+        cells |= dict(zip(names, row.values or [], strict=False))
+        for seed, values in row.seeds.items():
+            cells |= {f"seed_{seed}.{name}": each for name, each in zip(names, values, strict=True)}
+        writer.writerow(cells)
     return buffer.getvalue()
 
 
-def _seed_order(seed: str) -> tuple[int, str]:
-    return (int(seed), "") if seed.isdecimal() else (1 << 62, seed)
-
-
-def _cell(value: Any) -> Any:
-    """Exact, with YAML's words: true, null."""
+def _exact(value: Any) -> Any:
+    """A setting with all its digits, and with YAML's words: true, null."""
     return value_text(value) if isinstance(value, bool) or value is None else value

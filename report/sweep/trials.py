@@ -1,25 +1,24 @@
-"""The trials of a sweep as its files tell them, checked and ordered."""
+"""The trials of a sweep: rows of its table, in order, and the words for their values."""
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+from typing import Any
 
 from report.comparison import tight_layout
-from report.run_files import read_json
-from utils.pareto import different, first_learned, unbeaten
+from report.run_files import read_json, reading
+from utils.files import write_whole
+from utils.pareto import different, unbeaten
 from utils.text import compact
-from utils.validation import first_problem
 
-State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
+STATES = ("failed", "pruned", "stopped", "running", "waiting", "done")
 
 
-class Objective(BaseModel):
+@dataclass(frozen=True)
+class Objective:
     """Objective of a sweep, minimised."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     unit: str
@@ -40,31 +39,38 @@ class Objective(BaseModel):
         return compact(value) if abs(value) >= 1000 else f"{value:.4f}"
 
 
-class Row(BaseModel):
-    """One logical trial: a value per objective where it is done."""
+@dataclass(frozen=True)
+class Row:
+    """One trial of the sweep: where it is done, a value per objective.
 
-    model_config = ConfigDict(frozen=True)
+    `network` is equal where layouts are one; sizes are means over the seeds.
+    """
 
     number: int
-    state: State
+    state: str
     reason: str | None = None
     baseline: bool = False
-    values: list[FiniteFloat] | None = None
-    params: dict[str, Any] = {}
-    seeds: dict[str, list[FiniteFloat] | None] = {}
+    values: list[float] | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    seeds: dict[str, list[float]] = field(default_factory=dict)
     layout: str | None = None
     network: str | None = None
-    parameters: int | FiniteFloat | None = None
-    flops_per_token: FiniteFloat | None = None
-    latency_ms: FiniteFloat | None = None
+    parameters: float | None = None
+    flops_per_token: float | None = None
+    latency_ms: float | None = None
     attempts: int = 1
-    went_on_from: list[str] = []
-    elapsed_s: FiniteFloat | None = None
+    went_on_from: list[str] = field(default_factory=list)
+    elapsed_s: float | None = None
     host: str | None = None
     threads: int | None = None
     gpu: str | None = None
     torch: str | None = None
     commit: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its number, and whether it is the baseline."""
+        return f"trial {self.number}" + (" (baseline)" if self.baseline else "")
 
     @property
     def shown_layout(self) -> str:
@@ -86,61 +92,40 @@ class Row(BaseModel):
         return value_text(self.params[key]) if key in self.params else "-"
 
 
-class Sweep(BaseModel):
-    """The content of a run's `sweep.json`."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True)
+class Sweep:
+    """The content of a run's `sweep.json`; rows by number, `best` by the first objective."""
 
     name: str
     objectives: list[Objective]
-    trials_wanted: int
     rows: list[Row]
-    best: list[int] = []
-    no_slower: int | None = None
-    latency_note: str = ""
-    latency_key: dict[str, Any] = {}
-    sampler: str = ""
-    pruner: str = ""
-    storage: str = ""
-    commands: dict[str, str] = {}
+    best: list[int]
+    no_slower: int | None
+    latency_note: str
+    latency_key: dict[str, Any]
+    sampler: str
+    pruner: str
+    storage: str
+    commands: dict[str, str]
+
+
+def write_sweep(path: Path, sweep: Sweep) -> Path:
+    """Write a `sweep.json`."""
+    return write_whole(path, json.dumps(asdict(sweep), indent=1) + "\n")
 
 
 def read_sweep(path: Path) -> Sweep:
-    """Read a `sweep.json`; ValueError names the first damaged place."""
+    """Read a `sweep.json`; ValueError names a broken one."""
     content = read_json(path)
-    try:
-        sweep = Sweep.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {first_problem(error)}; run sweep.py again") from error
-    wrong = [
-        row.number for row in done(sweep.rows) if len(row.values or []) != len(sweep.objectives)
-    ]
-    if wrong or not sweep.objectives:
-        raise ValueError(
-            f"{path}: rows: trial {wrong[0] if wrong else '?'} does not have one value for each of "
-            f"{len(sweep.objectives)} objectives; run sweep.py again"
-        )
-    return sweep
-
-
-def parse_rows(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The rows by number, checked."""
-    return sorted((Row.model_validate(row) for row in rows), key=lambda row: row.number)
-
-
-def parse_objectives(objectives: Sequence[Mapping[str, Any]]) -> list[Objective]:
-    """The objectives, checked."""
-    return [Objective.model_validate(objective) for objective in objectives]
-
-
-def learned(objectives: Sequence[Objective]) -> int:
-    """The place of the first objective that takes training; 0 where none does."""
-    return first_learned([goal.name for goal in objectives]) or 0
+    with reading(path):
+        content["objectives"] = [Objective(**one) for one in content["objectives"]]
+        content["rows"] = [Row(**row) for row in content["rows"]]
+        return Sweep(**content)
 
 
 def done(rows: Sequence[Row]) -> list[Row]:
     """The trials that have values, the best of the first objective first; a tie the baseline's."""
-    finished = [row for row in rows if row.state == "done" and row.values is not None]
+    finished = [row for row in rows if row.values is not None]
     return sorted(finished, key=lambda row: (row.values, not row.baseline, row.number))
 
 
@@ -152,11 +137,21 @@ def distinct_trials(rows: Sequence[Row]) -> list[Row]:
     return [finished[place] for place in places]
 
 
+def front(rows: Sequence[Row]) -> list[Row]:
+    """The finished trials that no other one dominates; of one objective the best one.
+
+    Trials of one network with the same values stand there once.
+    """
+    finished = distinct_trials(rows)
+    if finished and len(finished[0].values or []) == 1:
+        return finished[:1]
+    return [finished[place] for place in unbeaten([row.values or [] for row in finished])]
+
+
 def valueless(rows: Sequence[Row]) -> list[Row]:
     """All others: failed first, then pruned, stopped, running, waiting."""
-    states = ("failed", "pruned", "stopped", "running", "waiting", "done")
-    others = [row for row in rows if row.state != "done" or row.values is None]
-    return sorted(others, key=lambda row: (states.index(row.state), row.number))
+    others = [row for row in rows if row.values is None]
+    return sorted(others, key=lambda row: (STATES.index(row.state), row.number))
 
 
 def baseline_of(rows: Sequence[Row]) -> Row | None:
@@ -164,20 +159,10 @@ def baseline_of(rows: Sequence[Row]) -> Row | None:
     return next((row for row in done(rows) if row.baseline), None)
 
 
-def front(rows: Sequence[Row]) -> list[Row]:
-    """The finished trials that no other one equals or beats in all objectives and beats in one.
-
-    Trials of one network with the same values stand there once.
-    """
-    finished = distinct_trials(rows)
-    return [finished[place] for place in unbeaten([row.values or [] for row in finished])]
-
-
 def counts(rows: Sequence[Row]) -> str:
     """Number of trials in each state, in words."""
     number = Counter(row.state for row in rows)
-    states: tuple[State, ...] = ("done", "pruned", "failed", "stopped", "running", "waiting")
-    parts = [f"{number[state]} {state}" for state in states if number[state]]
+    parts = [f"{number[state]} {state}" for state in ("done", *STATES[:-1]) if number[state]]
     return ", ".join(parts) or "no trial yet"
 
 
@@ -197,11 +182,6 @@ def short_keys(keys: Sequence[str], least: int = 1) -> dict[str, str]:
             length += 1
         short[key] = ".".join(parts[-length:])
     return short
-
-
-def ending(text: str, most: int) -> str:
-    """`text` cut to its last `most` characters: the end of a dotted key says most."""
-    return text if len(text) <= most else f"..{text[2 - most :]}"
 
 
 def value_text(value: Any) -> str:

@@ -3,24 +3,22 @@
 import subprocess
 import sys
 from collections import Counter
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.trial import TrialState
 
+from hpo.config import SweepConfig
+from hpo.samplers import NumberedSampler
 from hpo.study import (
     NUMBER,
     REASON,
-    STOPPED,
-    WORKER,
-    Retry,
     entries,
     fill,
     open_storage,
-    requeue_lost,
     retry_failed,
+    set_aside,
     wait_for_a_trial,
 )
 from tests.postgres_server import PostgresServer, postgres, postgres_session
@@ -34,13 +32,6 @@ def study() -> optuna.Study:
     made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     fill(made, [{"x": 1.0}, {}, {}])
     return made
-
-
-def begun(study: optuna.Study, worker: str = "a") -> optuna.Trial:
-    """The next trial, in a worker's hands."""
-    trial = study.ask()
-    trial.set_user_attr(WORKER, [trial.number, worker])
-    return trial
 
 
 def states(study: optuna.Study) -> list[list[str]]:
@@ -64,46 +55,46 @@ def test_fewer_trials_than_before_drop_what_nobody_has_begun(study: optuna.Study
     assert study.ask().number == 3
 
 
+def stored(url: str) -> optuna.Study:
+    """The study of a sweep, as a worker opens it."""
+    sweep = SweepConfig(space={"x": {"low": 0, "high": 2}}, trials=2, sampler={"kind": "random"})
+    study = optuna.create_study(
+        storage=open_storage(url, 10, 1), study_name="s", load_if_exists=True
+    )
+    study.sampler = NumberedSampler(sweep)
+    return study
+
+
 def test_a_dead_worker_s_trial_waits_again_with_its_values_as_often_as_allowed(
-    study: optuna.Study,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = begun(study)
-    assert trial.suggest_float("x", 0, 2) == 1.0
-    trial.suggest_float("y", 0, 2)
-    requeue_lost(study, Retry(1), dead=["another"])
-    assert states(study)[0] == ["RUNNING"]
-    for _ in range(2):
-        requeue_lost(study, Retry(1), dead=["a"])
-    assert states(study)[0] == ["FAIL", "WAITING"]
+    """Also of one that died between taking the trial and its first suggestion."""
+    study = stored(f"sqlite:///{tmp_path / 'study.db'}")
+    fill(study, [{"x": 1.0}])
+    backend = study._storage._backend
+    monkeypatch.setattr(backend, "grace_period", -1)  # whoever is heard of is dead
+    for attempt in range(2):
+        trial = study.ask()
+        assert trial.suggest_float("x", 0, 2) == 1.0
+        trial.suggest_float("y", 0, 2)
+        optuna.storages.fail_stale_trials(study)
+        assert states(study) == [["FAIL"] * (attempt + 1) + ["WAITING"] * (1 - attempt)]
     first, second = entries(study)[0].attempts
     assert first.params == second.params
-    while begun(study, "b").number != second.number:
-        pass
-    requeue_lost(study, Retry(1), dead=["b"])
-    assert states(study)[0] == ["FAIL", "FAIL"]
     assert entries(study)[0].finished
 
 
 def test_a_trial_that_was_stopped_has_lost_nothing(study: optuna.Study) -> None:
-    begun(study).set_user_attr(STOPPED, True)
-    requeue_lost(study, Retry(0), dead=[])
+    trial = study.ask()
+    value = trial.suggest_float("y", 0, 2)
+    set_aside(trial)
     assert states(study)[0] == ["FAIL", "WAITING"]
     assert entries(study)[0].last.user_attrs == {NUMBER: 0}
-
-
-def test_a_worker_that_died_before_it_said_its_name_is_found(study: optuna.Study) -> None:
-    trial = study.ask()
-    requeue_lost(study, Retry(1), dead=[])
-    assert states(study)[0] == ["RUNNING"]
-    frozen = study._storage.get_trial(trial._trial_id)
-    frozen.datetime_start = datetime.now() - timedelta(minutes=1)
-    study._storage._set_trial(trial._trial_id, frozen)
-    requeue_lost(study, Retry(1), dead=[])
-    assert states(study)[0] == ["FAIL", "WAITING"]
+    assert entries(study)[0].last.params == {"y": value}
 
 
 def test_failed_trials_run_again_as_if_they_had_never_failed(study: optuna.Study) -> None:
-    trial = begun(study)
+    trial = study.ask()
     trial.set_user_attr(REASON, "no luck")
     study.tell(trial, state=TrialState.FAIL)
     assert retry_failed(study) == 1

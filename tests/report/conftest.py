@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 from optuna.distributions import (
     BaseDistribution,
@@ -15,7 +14,8 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.trial import TrialState, create_trial
+
+from report.sweep.trials import Objective, Row, Sweep, write_sweep
 
 LABELS = ("attention", "dense", "identity")
 # Many, as in configs/all_blocks.yaml.
@@ -136,8 +136,8 @@ def make(tmp_path: Path) -> Maker:
     return Maker(tmp_path / "run")
 
 
-BITS = {"name": "retrained", "unit": "bits per byte of validation"}
-FLOPS = {"name": "flops", "unit": "FLOPs per token"}
+BITS = Objective("retrained", "bits per byte of validation")
+FLOPS = Objective("flops", "FLOPs per token")
 SPACE: dict[str, BaseDistribution] = {
     "search.tau.schedule": CategoricalDistribution(["linear", "cosine", "step"]),
     "search.tau.end": FloatDistribution(0.05, 1.0, log=True),
@@ -145,28 +145,22 @@ SPACE: dict[str, BaseDistribution] = {
     "model.slots": IntDistribution(4, 8, step=2),
     "search.tau.stairs": IntDistribution(2, 8),
 }
-_STATES = {
-    "done": TrialState.COMPLETE,
-    "failed": TrialState.FAIL,
-    "pruned": TrialState.PRUNED,
-    "running": TrialState.RUNNING,
-}
-Row = dict[str, Any]
 
 
 class Sweeper:
     """Makes sweeps in memory: more slots are better, stairs only with the schedule `step`."""
 
     def row(self, number: int, **changed: Any) -> Row:
-        """A finished trial as the sweep's files tell it."""
-        values = changed.get("values", [2.0])
-        row = {
-            "number": number, "state": "done", "reason": None, "baseline": number == 0,
-            "values": values, "params": {"model.slots": 6}, "seeds": {"0": values},
+        """A finished trial, unless `state` says otherwise."""
+        values = [2.0] if changed.get("state", "done") == "done" else None
+        values = changed.get("values", values)
+        known = {
+            "state": "done", "baseline": number == 0, "values": values,
+            "params": {"model.slots": 6}, "seeds": {"0": values} if values else {},
             "layout": "a d i", "parameters": 1_234_567, "flops_per_token": 2.41e6,
-            "latency_ms": None, "attempts": 1, "went_on_from": [], "elapsed_s": 12.5, "host": "pc",
+            "elapsed_s": 12.5, "host": "pc",
         }  # fmt: skip
-        return {**row, **changed}
+        return Row(number=number, **{**known, **changed})
 
     def many(self, count: int, *, goals: int = 1, broken: bool = True) -> list[Row]:
         """`count` trials; with `broken` some failed, were pruned or still run."""
@@ -190,37 +184,25 @@ class Sweeper:
             rows.append(self.row(number, state=state, values=values, params=params, reason=reason))
         return rows
 
-    def study(self, rows: list[Row], space: dict[str, BaseDistribution] = SPACE) -> optuna.Study:
-        """The study that such rows come from."""
-        goals = max((len(row["values"]) for row in rows if row["values"]), default=1)
-        study = optuna.create_study(directions=["minimize"] * goals)
-        for row in rows:
-            study.add_trial(
-                create_trial(
-                    state=_STATES[row["state"]],
-                    values=row["values"],
-                    params=row["params"],
-                    distributions={key: space[key] for key in row["params"]},
-                )
-            )
-        return study
-
-    def file(self, run: Path, rows: list[Row], goals: int = 1, **changed: Any) -> Path:
-        """A run with its `sweep.json`."""
-        content = {
-            "name": "tau", "objectives": [BITS, FLOPS][:goals], "trials_wanted": 30, "rows": rows,
-            "best": [], "no_slower": None, "latency_note": "median of 30 passes in turn",
+    def sweep(self, rows: list[Row], goals: int = 1, **changed: Any) -> Sweep:
+        """What `sweep.json` says of such rows."""
+        known: dict[str, Any] = {
+            "name": "tau", "objectives": [BITS, FLOPS][:goals], "rows": rows, "best": [],
+            "no_slower": None, "latency_note": "median of 30 passes in turn",
             "latency_key": {"device": "cpu"}, "sampler": "tpe", "pruner": "none",
             "storage": "sqlite:///study.db",
             "commands": {"rerun": "RERUN", "dashboard": "DASHBOARD", "confirm": "CONFIRM"},
         }  # fmt: skip
+        return Sweep(**{**known, **changed})
+
+    def file(self, run: Path, rows: list[Row], goals: int = 1, **changed: Any) -> Path:
+        """A run with its `sweep.json`."""
         run.mkdir(exist_ok=True)
-        (run / "sweep.json").write_text(json.dumps({**content, **changed}, allow_nan=False))
+        write_sweep(run / "sweep.json", self.sweep(rows, goals, **changed))
         return run
 
 
 @pytest.fixture(scope="session")
 def sweeper() -> Sweeper:
     """Makes sweeps in memory and their files."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     return Sweeper()

@@ -8,16 +8,16 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from hpo.study import REASON, STOPPED, WORKER, Entry, Retry, entries, fill, requeue_lost
+from hpo.study import REASON, Entry, entries, fill, set_aside
 from model import default_candidates, load_architecture, parse_layout
 from nas.costs.latency import Latencies
 from pipeline.experiment import load_experiment, with_settings
 from pipeline.plan import set_up
-from pipeline.sweep import finish, results, study
+from pipeline.sweep import results, study
 from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of, why_no_baseline
-from pipeline.sweep.progress import Progress
-from pipeline.sweep.results import best_entries, clean, rows
-from report.sweep.trials import front, parse_rows
+from pipeline.sweep.results import clean, finish, rows
+from pipeline.sweep.run import Progress
+from report.sweep.trials import Row, front
 from tests.sweeping import ROOT, add_sweep, memory_study
 
 SMALL = ["sweep.set={retrain.steps: 9}"]
@@ -70,8 +70,8 @@ def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", f"sweep.keep={keep}")
     trials = ended_trials(sweep, 3.0, 1.0, None, 2.0)
-    clean(entries(trials), sweep)
-    clean(entries(trials), sweep)
+    clean(sweep, entries(trials))
+    clean(sweep, entries(trials))
     assert with_tensors(sweep) == left
     assert len(list(sweep.paths.trials.rglob("result.json"))) == 4
     models = {
@@ -83,14 +83,14 @@ def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
 def test_what_was_best_goes_when_a_better_one_comes(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
     trials = ended_trials(sweep, 3.0, 2.0)
-    clean(entries(trials), sweep)
+    clean(sweep, entries(trials))
     assert with_tensors(sweep) == {"0001"}
     fill(trials, [{}] * 3)
     trial = trials.ask()
-    clean(entries(trials), sweep)
+    clean(sweep, entries(trials))
     assert with_tensors(sweep) == {"0001"}
     trials.tell(trial, 1.0)
-    clean(entries(trials), sweep)
+    clean(sweep, entries(trials))
     assert with_tensors(sweep) == set()
 
 
@@ -104,41 +104,21 @@ def test_trials_that_are_not_done_keep_their_checkpoints(file: Path, tmp_path: P
         tensors = sweep.paths.seed(number, 0) / "search" / "seed-0" / "last.safetensors"
         tensors.parent.mkdir(parents=True)
         tensors.write_text("tensors")
-    stopped.set_user_attr(WORKER, [stopped.number, "somebody"])
-    stopped.set_user_attr(STOPPED, True)
-    requeue_lost(trials, Retry(0), dead=[])
+    set_aside(stopped)
     assert entries(trials)[2].last.state == TrialState.WAITING
-    clean(entries(trials), sweep)
+    clean(sweep, entries(trials))
     assert with_tensors(sweep) == {"0001", "0002"}
-
-
-def test_the_best_are_one_or_the_front_in_order(file: Path, tmp_path: Path) -> None:
-    sweep = sweep_with(file, tmp_path / "run")
-
-    def ended(number: int, *values: float) -> Entry:
-        return Entry(number, (create_trial(values=values),))
-
-    failed = Entry(9, (create_trial(state=TrialState.FAIL),))
-    ones = [ended(0, 2.0), ended(1, 1.0), failed, ended(2, 1.0)]
-    assert [entry.number for entry in best_entries(ones, sweep)] == [1]
-    pairs = [ended(0, 2.0, 3.0), ended(1, 3.0, 1.0), ended(2, 2.0, 4.0), ended(3, 1.0, 5.0)]
-    assert [entry.number for entry in best_entries([*pairs, failed], sweep)] == [3, 0, 1]
-    assert best_entries([failed], sweep) == []
 
 
 def row(
     number: int, bits: float, latency_ms: float | None, baseline: bool = False, flops: float = 0.0
-) -> dict[str, Any]:
-    return {
-        "number": number,
-        "values": [flops, bits],
-        "latency_ms": latency_ms,
-        "baseline": baseline,
-    }
+) -> Row:
+    values = [flops, bits]
+    return Row(number, "done", values=values, latency_ms=latency_ms, baseline=baseline)
 
 
 @pytest.mark.parametrize(
-    ("rows", "best"),
+    ("table", "best"),
     [
         ([row(0, 2.0, 5.0, True), row(1, 1.0, 6.0), row(2, 1.5, 5.0), row(3, 1.8, 1.0)], 2),
         ([row(0, 2.0, 5.0, True), row(1, 1.0, 6.0)], 0),
@@ -152,9 +132,10 @@ def row(
     ],
 )
 def test_the_best_that_is_no_slower_than_the_baseline(
-    rows: list[dict[str, Any]], best: int | None
+    file: Path, tmp_path: Path, table: list[Row], best: int | None
 ) -> None:
-    assert finish._no_slower(rows, 1) == best
+    found = results.no_slower(sweep_with(file, tmp_path, PAIR), table)
+    assert (None if found is None else found.number) == best
 
 
 def architecture_text(undisturbed: Path, letters: str) -> str:
@@ -194,10 +175,6 @@ def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
         ended(4, [1.0, 2.0], "d i d i", "a d d i"),
         ended(5, [3.0, 3.0], "a a a a", "a a a a"),
     ]
-    assert [entry.number for entry in best_entries(trials, sweep)] == [4, 3, 2]
-    table = rows(sweep, trials, {})
-    assert len({row["network"] for row in table}) == 3
-    assert [row.number for row in front(parse_rows(table))] == [4, 3, 2]
     timed: list[int] = []
 
     def time(plan: Any, models: Any) -> Latencies:
@@ -205,11 +182,14 @@ def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
         return Latencies(dict.fromkeys(models, 2.0), "measured", {})
 
     monkeypatch.setattr(results, "time_models", time)
-    by_trial, _ = results.measure(plan, trials)
-    assert by_trial == dict.fromkeys(range(6), 2.0)
+    latencies = results.measure(plan, (entry.last for entry in trials))
     assert timed == [4], "dd, add, dad, aaaa"
-    summary = finish._results(plan, sweep, trials, done=False)
-    files = [path.name for path in finish._experiments(sweep, summary)]
+    table = rows(sweep, trials, latencies.median_ms)
+    assert [each.latency_ms for each in table] == [2.0] * 6
+    assert len({each.network for each in table}) == 3
+    assert [each.number for each in front(table)] == [4, 3, 2]
+    unmeasured = rows(sweep, trials)
+    files = [path.name for path in results.write_experiments(sweep, unmeasured)]
     assert files == ["0004.yaml", "0003.yaml", "0002.yaml"]
 
 
@@ -249,6 +229,7 @@ def told(
 def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
     file: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     settings: tuple[str, ...],
     values: list[list[float]],
     no_slower: int | None,
@@ -257,10 +238,13 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
     sweep = sweep_with(file, tmp_path / "run", *settings)
     sweep.paths.run.mkdir()
     trials = told(sweep, *((TrialState.COMPLETE, each) for each in values))
-    found = entries(trials)
-    of = None if no_slower is None else found[no_slower]
-    results = finish.Results([], best_entries(found, sweep), of, Latencies({}, "", {}))
-    commands = finish._commands(sweep, finish._experiments(sweep, results), "python")
+    monkeypatch.setattr(
+        results,
+        "no_slower",
+        lambda sweep, table: None if no_slower is None else table[no_slower],
+    )
+    table = rows(sweep, entries(trials))
+    commands = results.commands(sweep, results.write_experiments(sweep, table), "python")
     assert commands["sweep"].endswith(f"sweep.py {sweep.paths.run}")
     if confirmed is None:
         assert "confirm" not in commands
@@ -279,16 +263,16 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", f"sweep.objectives={objectives}")
     sweep.paths.run.mkdir()
-    (sweep.paths.run / "best.yaml").write_text(f"{finish._TITLE}\nof an earlier time")
+    (sweep.paths.run / "best.yaml").write_text(f"{results._TITLE}\nof an earlier time")
     plan = set_up(sweep.experiment, sweep.paths.run)
     why = {REASON: "no luck"} if state == TrialState.FAIL else {}
     trials = told(sweep, (state, None), (state, None), attributes=why)
     if state == TrialState.RUNNING:
-        finish.finish(plan, sweep, trials, done=False)
+        finish(plan, sweep, entries(trials), ended=False)
     else:
         reason = "no luck" if state == TrialState.FAIL else "pruned"
         with pytest.raises(ValueError, match=f"^no trial was done: {reason}$"):
-            finish.finish(plan, sweep, trials, done=True)
+            finish(plan, sweep, entries(trials), ended=True)
     assert sorted(path.name for path in sweep.paths.run.glob("*.*")) == [
         "sweep.html", "sweep.json", "trials.csv"
     ]  # fmt: skip
@@ -300,7 +284,7 @@ def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Pat
     plan = set_up(sweep.experiment, sweep.paths.run)
     done, running = TrialState.COMPLETE, TrialState.RUNNING
     trials = told(sweep, (done, [2.0, 1.0]), (done, [1.0, 2.0]), (running, None))
-    finish.finish(plan, sweep, trials, done=False)
+    finish(plan, sweep, entries(trials), ended=False)
     summary = json.loads((sweep.paths.run / "sweep.json").read_text())
     assert [row["state"] for row in summary["rows"]] == ["done", "done", "running"]
     assert (summary["best"], summary["no_slower"]) == ([1, 0], None)
@@ -317,7 +301,7 @@ def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
     sweep = sweep_with(file, tmp_path / "run", PAIR)
     sweep.paths.run.mkdir()
     trials = told(sweep, (TrialState.COMPLETE, [1.0, 2.0]), (TrialState.COMPLETE, [2.0, 1.0]))
-    finish.finish(set_up(sweep.experiment, sweep.paths.run), sweep, trials, done=False)
+    finish(set_up(sweep.experiment, sweep.paths.run), sweep, entries(trials), ended=False)
     commands = json.loads((sweep.paths.run / "sweep.json").read_text())["commands"]
     for name in ("sweep", "rerun", "confirm"):
         assert commands[name].startswith("python ")
@@ -341,7 +325,7 @@ def of_seed(bits: float, layout: str, parameters: int, went_on: str, text: str) 
 def test_a_row_tells_of_every_seed_and_where_it_ran(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "network_hashes", lambda trial: None)
+    monkeypatch.setattr(results, "_network", lambda text: "of one text")
     sweep = sweep_with(file, tmp_path / "run", "sweep.seeds=[0, 5, 6]")
     runs = {
         "0": of_seed(1.0, "a d a d", 10, "search step 4", "{}"),
@@ -351,26 +335,28 @@ def test_a_row_tells_of_every_seed_and_where_it_ran(
     facts = {"host": "pc", "threads": 2, "gpu": "1", "torch": "2.9", "commit": "abc"}
     attributes = {"runs": runs, **facts}
     trials = told(sweep, (TrialState.COMPLETE, [3.0]), attributes=attributes)
-    Progress(sweep, []).show(entries(trials))
-    assert (
-        "[1/1] trial 0  3.0000 bits per byte of validation  a d a d / d d a d  "
-        in capsys.readouterr().out
-    )
+    progress = Progress(sweep, [])
+    assert not progress.show(entries(trials)), "who lets a trial fail may enqueue it again"
+    assert progress.show(entries(trials))
+    assert not progress.show(entries(trials))
+    (line,) = capsys.readouterr().out.splitlines()
+    words = "[1/1] trial 0  3.0000 bits per byte of validation  a d a d / d d a d  "
+    assert words in line
     Progress(sweep, entries(trials)).show(entries(trials))
     assert capsys.readouterr().out == ""
-    (found,) = rows(sweep, entries(trials), {0: 1.5})
-    assert found["seeds"] == {"0": [1.0], "5": [2.0], "6": [6.0]}
-    assert (found["layout"], found["latency_ms"]) == ("a d a d / d d a d", 1.5)
-    assert (found["parameters"], found["flops_per_token"]) == (30, 30.0)
-    assert found["went_on_from"] == [
+    (found,) = rows(sweep, entries(trials), {"of one text": 1.5})
+    assert found.seeds == {"0": [1.0], "5": [2.0], "6": [6.0]}
+    assert (found.layout, found.latency_ms) == ("a d a d / d d a d", 1.5)
+    assert (found.parameters, found.flops_per_token) == (30, 30.0)
+    assert found.went_on_from == [
         "seed 0: search step 4", "seed 5: retrain step 2", "seed 6: search step 9"
     ]  # fmt: skip
-    assert {key: found[key] for key in facts} == facts
+    assert {key: getattr(found, key) for key in facts} == facts
     alone = sweep_with(file, tmp_path / "run")
     trials = told(alone, (TrialState.FAIL, None), attributes={"runs": {"0": runs["0"]}})
-    (found,) = rows(alone, entries(trials), {})
-    assert (found["state"], found["layout"]) == ("failed", "a d a d")
-    assert found["went_on_from"] == ["search step 4"]
+    (found,) = rows(alone, entries(trials))
+    assert (found.state, found.reason, found.layout) == ("failed", results.LOST, "a d a d")
+    assert found.went_on_from == ["search step 4"]
 
 
 def test_latency_is_the_mean_of_all_seeds_architectures(
@@ -386,21 +372,23 @@ def test_latency_is_the_mean_of_all_seeds_architectures(
     def time(plan: Any, models: Any) -> Latencies:
         return Latencies({key: ms[name] for key, name in models.items()}, "measured", {})
 
+    monkeypatch.setattr(results, "_TIMED_TOGETHER", 1)
     monkeypatch.setattr(results, "build_model", lambda architecture: architecture.name)
-    monkeypatch.setattr(results, "network_hash", lambda architecture: architecture.name)
+    monkeypatch.setattr(results, "_network", lambda text: json.loads(text)["name"])
     monkeypatch.setattr(results, "time_models", time)
     runs = {str(seed): of_seed(1.0, "a", 1, "", text) for seed, text in enumerate(texts.values())}
-    done = TrialState.COMPLETE, [1.0]
-    found = entries(told(sweep, done, attributes={"runs": runs}))
-    assert results.measure(plan, found)[0] == {0: 3.5}
-    failed = entries(told(sweep, (TrialState.FAIL, None), attributes={"runs": runs}))
-    assert results.measure(plan, failed)[0] == {}
+
+    def measured(state: TrialState, values: list[float] | None) -> tuple[float | None, str]:
+        found = entries(told(sweep, (state, values), attributes={"runs": runs}))
+        latencies = results.measure(plan, (entry.last for entry in found))
+        return rows(sweep, found, latencies.median_ms)[0].latency_ms, latencies.note
+
+    assert measured(TrialState.COMPLETE, [1.0]) == (3.5, "measured; 1 at a time")
+    assert measured(TrialState.FAIL, None) == (None, "forward latency: no finished layout")
     larger = {"name": "first", "vocabulary_size": one.vocabulary_size + 1}
     runs["0"]["architecture"] = one.model_copy(update=larger).to_json()
-    found = entries(told(sweep, done, attributes={"runs": runs}))
-    by_trial, measured = results.measure(plan, found)
-    assert by_trial == {}
-    assert measured.note == "measured; 1 layouts of another vocabulary not measured"
+    note = "measured; 1 layouts of another vocabulary not measured"
+    assert measured(TrialState.COMPLETE, [1.0]) == (None, note)
 
 
 GRID = (
@@ -428,8 +416,8 @@ def test_the_baseline_is_the_trial_with_the_file_s_own_values(
     sweep = sweep_with(file, tmp_path, *settings)
     trials = memory_study(sweep, points(sweep))
     for _ in range(2):  # while they wait, and when they were run
-        found = rows(sweep, entries(trials), {})
-        assert [each["number"] for each in found if each["baseline"]] == baselines
+        found = rows(sweep, entries(trials))
+        assert [each.number for each in found if each.baseline] == baselines
         for entry in entries(trials):
             if not entry.last.params:
                 sweep.space.suggest(trials.ask())

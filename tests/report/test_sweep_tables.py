@@ -1,0 +1,244 @@
+"""Trials of a sweep are ordered, named, told in sentences and in tables, letter by letter."""
+
+import csv
+import io
+import random
+
+import pytest
+
+from report.sweep.tables import csv_text, headline, text_table, warning
+from report.sweep.trials import (
+    Objective,
+    baseline_of,
+    counts,
+    done,
+    front,
+    read_sweep,
+    short_keys,
+    value_text,
+    valueless,
+)
+from tests.report.conftest import BITS, FLOPS
+
+
+def test_done_trials_come_by_value_and_the_others_failed_first(sweeper):
+    states = ["done", "running", "done", "failed", "waiting", "done"]
+    values = [[3.0], None, [1.0], None, None, [1.0]]
+    rows = [
+        sweeper.row(number, state=state, values=value)
+        for number, (state, value) in enumerate(zip(states, values, strict=True))
+    ]
+    assert [row.number for row in done(rows)] == [2, 5, 0]
+    assert [row.number for row in valueless(rows)] == [3, 1, 4]
+    assert baseline_of(rows).number == 0
+    assert counts(rows) == "3 done, 1 failed, 1 running, 1 waiting"
+    assert counts([]) == "no trial yet"
+
+
+def test_the_front_is_what_comparing_all_pairs_finds(sweeper):
+    chance = random.Random(1)
+    rows = [sweeper.row(n, values=[float(chance.randint(0, 9)) for _ in range(3)])
+            for n in range(60)]  # fmt: skip
+    kept = {row.number for row in front(rows)}
+    assert 1 < len(kept) < 60
+    for row in rows:
+        beaten = False
+        for other in rows:
+            worse = [b for a, b in zip(row.values, other.values, strict=True) if b > a]
+            beaten |= not worse and other.values != row.values
+        assert (row.number in kept) == (not beaten)
+
+
+def test_trials_of_one_network_stand_once_on_the_front_the_baseline_first(sweeper):
+    values = {"a": [2.0, 1.0], "b": [2.0, 1.0], "c": [3.0, 3.0], "d": [1.0, 2.0]}
+    networks = "aabdca"
+    rows = [sweeper.row(n, values=values[k], network=k, baseline=n == 5)
+            for n, k in enumerate(networks)]  # fmt: skip
+    assert [row.number for row in front(rows)] == [3, 5, 2]
+    ones = [sweeper.row(n, values=[v]) for n, v in enumerate([2.0, 1.0, 1.0])]
+    assert [row.number for row in front(ones)] == [1]
+    assert front([sweeper.row(0, state="failed")]) == []
+
+
+def test_keys_are_as_short_as_they_can_be():
+    keys = ["search.optimiser.rate", "retrain.optimiser.rate", "search.tau.end", "end"]
+    assert short_keys(keys) == {
+        "search.optimiser.rate": "search.optimiser.rate",
+        "retrain.optimiser.rate": "retrain.optimiser.rate",
+        "search.tau.end": "tau.end",
+        "end": "end",
+    }
+    assert short_keys(["model.slots"], least=2) == {"model.slots": "model.slots"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "true"), (None, "null"), (0.0312500001, "0.03125"), (8, "8"), ("step", "step")],
+)
+def test_values_are_written_as_in_yaml(value, text):
+    assert value_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text", "unit"),
+    [
+        ("retrained", 2.01234, "2.0123", "u"),
+        ("flops", 2.414e6, "2.41", "MFLOP per token"),
+        ("flops", 2.6e9, "2600", "MFLOP per token"),
+        ("parameters", 1_234_567, "1.23M", "u"),
+    ],
+)
+def test_objectives_are_written_in_plain_words(name, value, text, unit):
+    objective = Objective(name=name, unit="u")
+    assert objective.text(value) == text
+    assert objective.shown_unit == unit
+
+
+def test_a_sweep_s_file_goes_to_and_fro_and_a_broken_one_is_named(sweeper, tmp_path):
+    rows = sweeper.many(12, goals=2)
+    path = sweeper.file(tmp_path / "run", rows, 2, no_slower=1) / "sweep.json"
+    assert read_sweep(path) == sweeper.sweep(rows, 2, no_slower=1)
+    path.write_text('{"rows": []}')
+    with pytest.raises(ValueError, match=r"sweep\.json: broken"):
+        read_sweep(path)
+
+
+def small(sweeper):
+    return [
+        sweeper.row(0, values=[2.05], params={"search.tau.end": 0.3, "model.slots": 6}),
+        sweeper.row(
+            1,
+            values=[2.01234567],
+            params={"search.tau.end": 0.123456789, "model.slots": 8, "search.tau.stairs": 3},
+            seeds={"0": [2.0], "10": [2.02469134]},
+            latency_ms=3.456,
+            attempts=2,
+            went_on_from=["retrain step 40"],
+            threads=2,
+            gpu="1",
+            torch="2.9.0",
+            commit="abc1234",
+        ),
+        sweeper.row(
+            2,
+            state="failed",
+            reason='out of memory,\n"killed"',
+            params={"model.slots": 4},
+            layout=None,
+            parameters=None,
+            flops_per_token=None,
+            elapsed_s=None,
+            host=None,
+        ),
+    ]
+
+
+def test_the_text_table_is_this(sweeper):
+    assert text_table(small(sweeper)[::-1], [BITS]) == (
+        "     trial   state      retrained  layout      MFLOP  latency  slots     end  stairs\n"
+        "* baseline          bits per byte          per token       ms\n"
+        "------------------------------------------------------------------------------------\n"
+        "         1    done         2.0123     adi       2.41     3.46      8  0.1235       3\n"
+        "        *0    done         2.0500     adi       2.41        -      6     0.3       -\n"
+        "         2  failed              -       -          -        -      4       -       -\n"
+        'trial 2 failed: out of memory, "killed"'
+    )
+
+
+def test_the_csv_is_this(sweeper):
+    assert csv_text(small(sweeper), [BITS]) == (
+        "number,state,reason,baseline,retrained,model.slots,search.tau.end,search.tau.stairs,"
+        "seed_0.retrained,seed_10.retrained,layout,network,parameters,"
+        "flops_per_token,latency_ms,attempts,went_on_from,elapsed_s,host,threads,gpu,torch,commit\n"
+        "0,done,,true,2.05,6,0.3,,2.05,,a d i,,1234567,2410000.0,,1,,12.5,pc,,,,\n"
+        "1,done,,false,2.01234567,8,0.123456789,3,2.0,2.02469134,a d i,,1234567,2410000.0,3.456,"
+        "2,retrain step 40,12.5,pc,2,1,2.9.0,abc1234\n"
+        '2,failed,"out of memory,\n""killed""",false,,4,,,,,,,,,,1,,,,,,,\n'
+    )
+    row = sweeper.row(0, params={"a": None, "b": True})
+    (first,) = csv.DictReader(io.StringIO(csv_text([row], [BITS])))
+    assert (first["a"], first["b"]) == ("null", "true")
+
+
+def test_several_objectives_have_a_column_each(sweeper):
+    rows = sweeper.many(3, goals=2)
+    first = next(csv.DictReader(io.StringIO(csv_text(rows, [BITS, FLOPS]))))
+    assert [float(first["retrained"]), float(first["flops"])] == rows[0].values
+    assert float(first["seed_0.flops"]) == rows[0].values[1]
+    head, units = text_table(rows, [BITS, FLOPS]).splitlines()[:2]
+    assert head.split()[:5] == ["trial", "state", "retrained", "flops", "layout"]
+    assert "MFLOP per token" in units
+
+
+def test_at_most_twelve_trials_are_shown_and_the_baseline_is_one_of_them(sweeper):
+    rows = [sweeper.row(n, values=[3.0 - 0.1 * n]) for n in range(20)]
+    lines = text_table(rows, [BITS]).splitlines()
+    shown = [line.split()[0] for line in lines[3:15]]
+    assert shown == [*(str(n) for n in range(19, 8, -1)), "*0"]
+    assert lines[15:] == ["and 8 more: trials.csv"]
+    assert text_table([], [BITS]) == "no trial yet"
+
+
+def test_a_table_with_much_in_it_fits_a_hundred_columns_and_says_what_is_missing(sweeper):
+    params = {f"search.some.quite_long_key_{n}": "v" * 40 for n in range(9)}
+    rows = [
+        sweeper.row(n, params=params, layout="a d " * 16, state="failed", reason="\x1b[2J" * 80)
+        for n in range(9)
+    ]
+    lines = text_table(rows, [BITS]).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "and 4 more failed: trials.csv" in lines
+    assert lines[-1].startswith("no room for quite_long_key_")
+    assert lines[-1].endswith(": trials.csv")
+    assert "".join(lines).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "No trial has finished: no trial yet."),
+        ([{"state": "failed"}] * 2, "No trial has finished: 2 failed."),
+        ([{"values": [2.0]}, {"values": [2.1]}], "The baseline, trial 0, stays the best of 2:"),
+        ([{"values": [2.0]}, {"values": [2.0]}], "The baseline, trial 0, stays the best of 2:"),
+        ([{"values": [2.05]}, {"values": [2.0297]}],
+         "Trial 1 is the best of 2 finished: 2.0297 bits per byte of validation (retrained), "
+         "0.0203 below the baseline's 2.0500."),
+        ([{"state": "failed"}, {"values": [2.1]}],
+         "Trial 1 is the best of 1 finished: 2.1000 bits per byte of validation (retrained), "
+         "with no finished baseline to compare it with."),
+        ([{"values": [2.0], "baseline": False, "network": "x"}] * 2, "Trial 0 is the best of 2"),
+    ],
+)  # fmt: skip
+def test_the_headline_fits_what_there_is(sweeper, rows, said):
+    rows = [sweeper.row(n, **row) for n, row in enumerate(rows)]
+    lines = headline(sweeper.sweep(rows))
+    assert lines[0].startswith(said)
+    twins = ["1 more came to its network and value: their settings are as good as its own."]
+    assert lines[1:] == (twins if rows and rows[-1].network else [])
+
+
+def test_several_objectives_have_the_lowest_of_each_and_what_is_no_slower(sweeper):
+    values = [[2.05, 3e6], [2.0, 4e6], [2.2, 1e6], [2.3, 5e6]]
+    rows = [sweeper.row(n, values=v) for n, v in enumerate(values)]
+    assert headline(sweeper.sweep(rows, 2, no_slower=1)) == [
+        "3 of 4 finished trials are beaten by none in all of retrained, flops (the Pareto front).",
+        "Lowest retrained: trial 1 with 2.0000 bits per byte of validation, 0.0500 below the "
+        "baseline's 2.0500.",
+        "Lowest flops: trial 2 with 1.00 MFLOP per token, 2.00 below the baseline's 3.00.",
+        "Lowest retrained that is no slower than the baseline: trial 1 with 2.0000.",
+    ]
+    turned = [sweeper.row(n, values=v[::-1]) for n, v in enumerate(values)]
+    sweep = sweeper.sweep(turned, 2, no_slower=0, objectives=[FLOPS, BITS])
+    assert headline(sweep)[-1] == (
+        "Lowest retrained that is no slower than the baseline: the baseline itself with 2.0500."
+    )
+
+
+def test_the_warning_counts_trials_and_seeds(sweeper):
+    said = warning(sweeper.sweep([sweeper.row(n) for n in range(3)]))
+    assert said.startswith("The best of 3 trials of one seed each looks better than it is")
+    assert said.endswith(":")  # the command follows
+    row = sweeper.row(0, seeds={"0": [2.0], "1": [2.0]})
+    said = warning(sweeper.sweep([row], commands={}))
+    assert "of 2 seeds each" in said
+    assert said.endswith(".")

@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from pipeline.reports import show_drawn, show_report
 
             print(derive_front(plan, arguments.pareto))
-            show_drawn("figure", "report.pareto:write_pareto_figure", run_dir)
+            show_drawn("figure", "report.derivation:write_front_figure", run_dir)
             show_report(plan)
             return 0
         show(plan, derivation(plan, experiment.derive, workers=arguments.workers), arguments)
@@ -99,7 +99,7 @@ def show(plan: "RunPlan", derivation: "Derivation", arguments: argparse.Namespac
         print(considered_text(derived.considered))
     if derived.trained:
         print(trained_text(derived.trained))
-        show_drawn("figure", "report.trainings:write_trainings_figure", run_dir)
+        show_drawn("figure", "report.derivation:write_trainings_figure", run_dir)
         print(architecture.evidence.method if architecture.evidence else "")
     print(describe(architecture, experiment.derive.average))
     if line := others_left_out(run_dir, experiment.derive, plan.seed):

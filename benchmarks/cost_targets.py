@@ -24,7 +24,7 @@ from pipeline.derive import derivation, reference_layout, request_of
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
 from pipeline.search import finish_searches, open_first, run_searches
-from report.cost import COST_PATH, COSTS
+from report.curves import COST_PATH, COSTS
 from training.run_dir import commit, machine
 from utils.files import read_object, write_whole
 

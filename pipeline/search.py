@@ -324,7 +324,7 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
     if plan.experiment.run.figures:
         announce("drawing the figures")
         for folder in folders:
-            drawn("report.search_figures:write_search_figures", folder)
+            drawn("report.searches:write_search_figures", folder)
     show_report(plan)
     print(f"next: {_next(plan, seeds)}")
 

@@ -9,7 +9,7 @@ from typing import Any
 from report import html
 from report.comparison import Comparison
 from report.layouts import CHOSEN, OTHERS
-from report.run_files import read_json, reading, seed_folders
+from report.run_files import read_json, reading, seed_folders, seed_of
 from utils.strict_yaml import read_text, read_yaml
 
 _ENOUGH_SEEDS = 3
@@ -41,11 +41,6 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
         file = shlex.quote(f"{folder}/search/{searched[-1].name}/experiment.yaml")
         commands.append(f"python search.py {file} --run {shown} --set run.seed={seed}")
     return commands
-
-
-def seed_of(folder: Path) -> int:
-    """The seed in the name of a folder."""
-    return int(folder.name.removeprefix("seed-"))
 
 
 def _chosen(run_folder: Path) -> str:

@@ -1,6 +1,5 @@
 """The derived layout beside its opponents: its files read, text table, HTML table."""
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,29 +9,18 @@ from typing import Any
 import pandas as pd
 
 from report import html
-from report.run_files import read_json, reading
+from report.run_files import read_json, reading, tight_layout
 from utils.text import aligned, compact, shorten
 
 Interval = tuple[float, float]
 _TEXT = ("name", "layout", "role", "equal")
-_WORD_PERPLEXITY = "word_perplexity"
-_LATENCY_TIMES, _PERPLEXITY_TIMES = "relative_latency", "relative_perplexity"
 _NUMBERS = (
-    "n",
-    "parameters",
-    "flops_per_token",
-    "latency_ms",
-    "nats_per_token",
-    "perplexity",
-    "bits_per_byte",
-    "valid_nats_per_token",
-    _WORD_PERPLEXITY,
-    _LATENCY_TIMES,
-    _PERPLEXITY_TIMES,
-)
+    "n", "parameters", "flops_per_token", "latency_ms", "nats_per_token", "perplexity",
+    "bits_per_byte", "valid_nats_per_token", "word_perplexity", "relative_latency",
+    "relative_perplexity",
+)  # fmt: skip
 _WIDTH, _SHORTEST_NAME = 100, 9
-# Layouts up to so long stand in the table; the second where the first leaves no room.
-_LAYOUT_LENGTHS = (16, 7)
+_LONGEST_LAYOUT = 16  # in the table of a terminal
 _LONGEST_CELL = 40  # of a layout on the page
 # The layout that is compared with the others: a search's answer, or another derivation's.
 CHOSEN_ROLES = ("searched", "chosen")
@@ -155,26 +143,20 @@ _COLUMNS = (
     _BITS,
     _PERPLEXITY,
 )
-_WORD_COLUMN = _Column("ppl", "/word", _number(_WORD_PERPLEXITY, _perplexity))
+_WORD_COLUMN = _Column("ppl", "/word", _number("word_perplexity", _perplexity))
 # Beside the reference and the first row.
 _BESIDE = (
-    _Column("latency", "x", _number(_LATENCY_TIMES, lambda value: f"{value:.2f}")),
-    _Column("ppl", "x", _number(_PERPLEXITY_TIMES, lambda value: f"{value:.3f}")),
+    _Column("latency", "x", _number("relative_latency", lambda value: f"{value:.2f}")),
+    _Column("ppl", "x", _number("relative_perplexity", lambda value: f"{value:.3f}")),
     _Column("=", "", _letters),
 )
 
 
 def _columns(comparison: Comparison) -> tuple[_Column, ...]:
     """Word perplexity where every row has it; what is beside the reference, where there is one."""
-    words = len(comparison.rows) and comparison.rows[_WORD_PERPLEXITY].notna().all()
+    words = len(comparison.rows) and comparison.rows["word_perplexity"].notna().all()
     beside = _BESIDE if comparison.legend else ()
     return (*_COLUMNS, *((_WORD_COLUMN,) if words else ()), *beside)
-
-
-def tight_layout(layout: str) -> str:
-    """A layout of single letters without the spaces between them: 'a d i' is 'adi'."""
-    letters = layout.split()
-    return "".join(letters) if all(len(letter) == 1 for letter in letters) else layout
 
 
 def text_table(comparison: Comparison) -> str:
@@ -184,43 +166,41 @@ def text_table(comparison: Comparison) -> str:
     not enough, what nats say too is left out.
     """
     rows = [row for _, row in comparison.rows.iterrows()]
-    columns = _columns(comparison)
+    columns = list(_columns(comparison))
+    cells = _cells(columns, rows)
     # Nats say the perplexity of a token too.
-    left_out: list[tuple[_Column, ...]] = [(), (_BITS,)]
-    left_out += [(_BITS, _PERPLEXITY)] if _WORD_COLUMN in columns else []
-    for hidden, longest_layout in itertools.product(left_out, _LAYOUT_LENGTHS):
-        shown = [column for column in columns if column not in hidden]
-        cells = _cells(shown, rows, longest_layout)
-        too_wide = max(map(len, aligned(cells, _LEFT))) - _WIDTH
-        if too_wide <= 0:
-            break
-    else:
-        longest = max(len(row[0]) for row in cells)
-        for row in cells:
-            row[0] = shorten(row[0], max(longest - too_wide, _SHORTEST_NAME))
-    long_layouts = [
-        f"  {row['name']}: {row['layout']}"
-        for row in rows
-        if len(tight_layout(str(row["layout"]))) > longest_layout
-    ]
+    for column in (_BITS, _PERPLEXITY) if _WORD_COLUMN in columns else (_BITS,):
+        if _width(cells) > _WIDTH:
+            columns.remove(column)
+            cells = _cells(columns, rows)
+    longest = max(len(row[0]) for row in cells) - max(0, _width(cells) - _WIDTH)
+    for row in cells:
+        row[0] = shorten(row[0], max(longest, _SHORTEST_NAME))
     lines = aligned(cells, _LEFT)
-    rule = "-" * max(map(len, lines))
-    parts = ["\n".join([*lines[:2], rule, *lines[2:]])]
-    if long_layouts:
-        parts.append("\n".join(["layouts:", *long_layouts]))
+    parts = ["\n".join([*lines[:2], "-" * max(map(len, lines)), *lines[2:]])]
+    layouts = {str(row["name"]): str(row["layout"]) for row in rows}
+    below = [
+        f"  {name}: {layout}"
+        for name, layout in layouts.items()
+        if len(tight_layout(layout)) > _LONGEST_LAYOUT
+    ]
+    if below:
+        parts.append("\n".join(["layouts:", *below]))
     texts = (comparison.legend, comparison.remarks, comparison.verdict, comparison.latency_note)
-    below = "\n".join(text for text in texts if text)
-    return "\n\n".join([*parts, below] if below else parts)
+    parts.append("\n".join(text for text in texts if text))
+    return "\n\n".join(part for part in parts if part)
 
 
-def _cells(
-    columns: Sequence[_Column], rows: list[pd.Series], longest_layout: int
-) -> list[list[str]]:
+def _cells(columns: Sequence[_Column], rows: list[pd.Series]) -> list[list[str]]:
     """The heads and the rows as text; a layout that is longer stands elsewhere."""
     cells = [[column.show(row) for column in columns] for row in rows]
     for row in cells:
-        row[1] = row[1] if len(row[1]) <= longest_layout else "below"
+        row[1] = row[1] if len(row[1]) <= _LONGEST_LAYOUT else "below"
     return [[column.title for column in columns], [column.unit for column in columns], *cells]
+
+
+def _width(cells: list[list[str]]) -> int:
+    return max(map(len, aligned(cells, _LEFT)))
 
 
 def html_table(comparison: Comparison) -> html.Table:

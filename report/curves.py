@@ -1,6 +1,11 @@
-"""Perplexity over the steps: of one search, of several searches, and of retrainings."""
+"""Figures over the steps: perplexity, tau and entropy, expected cost, what blocks say.
+
+N recorded steps or validations   L slots   C candidates   R searches   K numbers of a block
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,25 +14,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from report.pi_figures import MOST_POINTS, mark_start
 from report.plotting import (
     BAND_OPACITY,
+    INK,
     SEARCHED,
     dashes,
+    framed,
     house_style,
     make_figure,
-    margins,
+    panel_columns,
     short_label,
     step_axis,
 )
-from report.run_files import thin
+from report.run_files import Trajectory, read_json, reading, thin
+from utils.pi import entropy, margins
 
-_MOST_POINTS = 1500
-NETS = {  # net of a row: label, colour, mark
+_NETS = {  # net of a row: label, colour, mark
     "soft": ("validation, soft mixture", "#0072b2", "o"),
     "onehot": ("validation, one-hot", "#d55e00", "s"),
     "drawn": ("validation, layouts drawn uniformly", "#d55e00", "s"),
     "model": ("validation", "#0072b2", "o"),
 }
+_MOST_ROWS = 1500
 _NAMED = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#000000")
 
 
@@ -36,17 +45,17 @@ def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
 
     `alpha_start`: steps of a search that were done before alpha's first one.
     """
-    with house_style():
-        figure, axes = _one_panel()
+    with framed(7.6, 3.6, top=0.2, bottom=0.5) as (figure, grid):
+        axes = grid[0, 0]
         train = perplexities(metrics, "train")
         if len(train):
             # A search trains other nets than the ones it validates.
             nets = set(metrics["net"].dropna()) if "net" in metrics else set()
             label = "training, each step's own draw" if nets - {"model"} else "training"
             marker = "o" if len(train) == 1 else ""
-            rows = train.iloc[thin(len(train), _MOST_POINTS)]
+            rows = train.iloc[thin(len(train), _MOST_ROWS)]
             _plot(axes, rows, color="#9a9a9a", linewidth=1.1, marker=marker, label=label)
-        for net, (label, colour, marker) in NETS.items():
+        for net, (label, colour, marker) in _NETS.items():
             valid = _validations(metrics, net, alpha_start)
             if len(valid):
                 marker = marker if len(valid) <= 40 else ""
@@ -60,17 +69,13 @@ def curve_spread(metrics: Sequence[pd.DataFrame], alpha_start: int) -> Figure:
 
     The mean is a line, all searches are a band.
     """
-    with house_style():
-        figure, axes = _one_panel()
+    with framed(7.6, 3.6, top=0.2, bottom=0.5) as (figure, grid):
+        axes = grid[0, 0]
         for net in ("soft", "onehot"):
-            label, colour, _ = NETS[net]
+            label, colour, _ = _NETS[net]
             validations = [_validations(frame, net, alpha_start) for frame in metrics]
-            columns = {
-                index: rows.set_index("step")["perplexity"]
-                for index, rows in enumerate(validations)
-                if len(rows)
-            }
-            table = pd.DataFrame(columns).dropna()
+            known = [rows.set_index("step")["perplexity"] for rows in validations if len(rows)]
+            table = pd.concat(known, axis=1, join="inner") if known else pd.DataFrame()
             if len(table):
                 values_NR = table.to_numpy(dtype=float)
                 step_N, low_N, high_N = table.index.to_numpy(), values_NR.min(1), values_NR.max(1)
@@ -90,8 +95,8 @@ def validation_curves(
 
     The layout of the name `chosen` has the colour that it has in the other figures.
     """
-    with house_style():
-        figure, axes = _one_panel()
+    with framed(7.6, 3.6, top=0.2, bottom=0.5) as (figure, grid):
+        axes = grid[0, 0]
         others = [name for name in metrics_by_name if name != chosen]
         for index, (name, seeds) in enumerate(metrics_by_name.items()):
             place = 0 if name == chosen else others.index(name)
@@ -122,13 +127,6 @@ def _validations(metrics: pd.DataFrame, net: str, alpha_start: int) -> pd.DataFr
     rows = perplexities(metrics, "valid", net)
     # Before alpha's first step pi is uniform, and one-hot is whichever candidate stands first.
     return rows[rows["step"] > alpha_start] if net == "onehot" else rows
-
-
-def _one_panel() -> tuple[Figure, Axes]:
-    figure = make_figure(7.6, 3.6)
-    axes = figure.subplots()
-    margins(figure, left=0.75, right=0.2, top=0.2, bottom=0.5)
-    return figure, axes
 
 
 def _plot(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
@@ -165,3 +163,163 @@ def _perplexity_axis(axes: Axes, lowest: float, highest: float) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_locator(NullLocator())
+
+
+def schedule(trajectory: Trajectory) -> Figure:
+    """tau, and how sure pi is: entropy and the lead of the likeliest candidate, over the steps."""
+    rows = thin(len(trajectory.step_N), MOST_POINTS)
+    step_N, pi_NLC = trajectory.step_N[rows], trajectory.pi_NLC[rows].astype(np.float64)
+    # One candidate has no entropy, and nothing to divide it by.
+    share_NL = entropy(pi_NLC) / np.log(max(pi_NLC.shape[2], 2))
+    margin_NL = margins(pi_NLC)
+    marker = "o" if len(step_N) == 1 else ""
+    with framed(9.6, 2.55, 1, 3, left=0.5, top=0.38, bottom=0.5) as (figure, grid):
+        figure.subplots_adjust(wspace=0.22)
+        tau, sure, lead = grid[0]
+        tau.plot(step_N, trajectory.tau_N[rows], color="#332288", marker=marker)
+        tau.set_title("tau", loc="left")
+        tau.set_ylim(0, 1.08 * max(float(trajectory.tau_N.max()), 1e-9))
+        spread = {"color": "#0072b2", "alpha": 0.16, "linewidth": 0, "label": "all slots"}
+        sure.fill_between(step_N, share_NL.min(1), share_NL.max(1), **spread)
+        sure.plot(step_N, share_NL.mean(1), color="#0072b2", marker=marker, label="mean")
+        sure.set_title("entropy of pi / entropy of uniform", loc="left")
+        lead.plot(step_N, margin_NL.mean(1), color="#009e73", marker=marker, label="mean")
+        smallest: dict[str, Any] = {"color": "#d55e00", "ls": "--", "label": "smallest"}
+        lead.plot(step_N, margin_NL.min(1), marker=marker, **smallest)
+        lead.set_title("pi of the first - pi of the second", loc="left")
+        for axes in grid[0]:
+            if axes is not tau:
+                axes.set_ylim(-0.03, 1.06)
+                axes.legend(loc="best", handlelength=1.6)
+            axes.grid(axis="y")
+            axes.set_xlabel("step")
+            mark_start(axes, trajectory)
+            step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=5)
+    return figure
+
+
+COSTS, COST_PATH = "costs.json", "cost.csv"
+_COST_LINES = {
+    "expected": ("expected of pi", "#0072b2", "-"),
+    "argmax": ("each slot's likeliest", "#d55e00", "--"),
+    "within": ("likeliest layout within the target", "#009e73", "-."),
+}
+
+
+def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
+    """Expected cost of pi as multiples of the reference's, with the target.
+
+    Raises:
+        ValueError: a file of the search is broken.
+    """
+    known = read_json(search_folder / COSTS)
+    with reading(search_folder / COSTS):
+        reference, most = float(known["reference_cost"]), float(known["most"])
+        unit = f"{known['name'][:20]} / {known['reference'][:24]}"
+    with reading(search_folder / COST_PATH):
+        path = pd.read_csv(search_folder / COST_PATH)[["step", *_COST_LINES]].astype(float)
+    step_N = path["step"].to_numpy(float)
+    # Until alpha moves every candidate is as likely, and no layout is named.
+    named_N = step_N > trajectory.alpha_start
+    shown = path[[*_COST_LINES]].where(named_N[:, None] | (path.columns[1:] == "expected"))
+    shown = shown / reference
+    with framed(7.6, 3.2, right=0.25, bottom=0.5) as (figure, grid):
+        axes = grid[0, 0]
+        for name, (label, colour, style) in _COST_LINES.items():
+            axes.plot(step_N, shown[name], style, color=colour, label=label)
+        axes.axhline(most / reference, color="#666666", linewidth=1.0, ls=":", label="target")
+        axes.set_ylim(0, 1.1 * float(shown.max().max()))
+        axes.set_xlabel("step")
+        axes.set_ylabel(unit)
+        axes.grid(axis="y")
+        mark_start(axes, trajectory)
+        step_axis(axes, float(step_N[0]), float(step_N[-1]))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+    return figure
+
+
+BLOCKS_WORDS = (
+    "span_keys: keys that a head sees in full; largest_cluster: share of tokens in a head's "
+    "fullest cluster, at 1 routing chooses nothing; load: share of choices for each expert"
+)
+# Inches: a panel's height, that of a row of panels, room for a title, and left of the panels.
+_PANEL, _ROW, _HEAD, _LEFT = 1.15, 1.67, 0.3, 0.6
+
+
+@dataclass(frozen=True)
+class Series:
+    """Numbers of one name of one slot's candidate, at each validation that has them."""
+
+    step_N: np.ndarray
+    value_NK: np.ndarray
+
+
+# By label and name, then by slot.
+Described = dict[tuple[str, str], dict[int, Series]]
+
+
+def described(metrics: pd.DataFrame, path: Path) -> Described:
+    """Collect what the rows of a `metrics.jsonl` say of blocks; mostly nothing.
+
+    Raises:
+        ValueError: a row is broken; the message names the path.
+    """
+    found: dict[tuple[str, str], dict[int, dict[int, list[float]]]] = {}
+    if "blocks" not in metrics:
+        return {}
+    rows = metrics[metrics["kind"] == "blocks"]
+    with reading(path):
+        for step, blocks in zip(rows["step"], rows["blocks"], strict=True):
+            for block in blocks:
+                for name, values in block["numbers"].items():
+                    slots = found.setdefault((block["label"], name), {})
+                    slots.setdefault(block["slot"], {})[int(step)] = values
+        return {
+            key: {
+                slot: Series(np.array(list(by_step)), np.array(list(by_step.values())))
+                for slot, by_step in sorted(slots.items())
+            }
+            for key, slots in found.items()
+        }
+
+
+def blocks_figure(found: Described) -> Figure:
+    """A panel for each slot: its numbers as thin lines, their mean as a thick one.
+
+    The panels of one label and name stand together, on one scale.
+    """
+    columns = max(panel_columns(len(slots)) for slots in found.values())
+    heights = {key: _HEAD + _ROW * -(-len(slots) // columns) for key, slots in found.items()}
+    panel = min(5.4, 9.6 / columns)
+    width, height = _LEFT + panel * columns + 0.15, sum(heights.values()) + 0.1
+    steps = np.concatenate([one.step_N for slots in found.values() for one in slots.values()])
+    with house_style():
+        figure = make_figure(width, height)
+        top = height
+        for (label, name), slots in found.items():
+            title = f"{short_label(label, 40)}: {short_label(name, 30)}"
+            figure.text(0.1 / width, (top - 0.22) / height, title, fontsize=9.5)
+            most = max(float(one.value_NK.max()) for one in slots.values())
+            for place, (slot, one) in enumerate(slots.items()):
+                row, column = divmod(place, columns)
+                left, bottom = _LEFT + panel * column, top - _HEAD - row * _ROW - 0.2 - _PANEL
+                box = (left / width, bottom / height, (panel - 0.35) / width, _PANEL / height)
+                axes = figure.add_axes(box)
+                _draw(axes, slot, one, most)
+                step_axis(axes, int(steps.min()), int(steps.max()), ticks=4)
+            top -= heights[label, name]
+    return figure
+
+
+def _draw(axes: Axes, slot: int, one: Series, most: float) -> None:
+    low, high = float(one.value_NK[-1].min()), float(one.value_NK[-1].max())
+    ends = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    axes.set_title(f"slot {slot}: {ends}", loc="left", fontsize=8.0, pad=3)
+    marker = "o" if len(one.step_N) == 1 else ""
+    # A single point stands on the edge of its axes.
+    shape: dict[str, Any] = {"marker": marker, "markersize": 3, "clip_on": not marker}
+    axes.plot(one.step_N, one.value_NK, color="#0072b2", alpha=0.6, linewidth=0.9, **shape)
+    axes.plot(one.step_N, one.value_NK.mean(axis=1), color=INK, linewidth=1.8, **shape)
+    axes.set_ylim(0, 1.06 * most if most > 0 else 1)
+    axes.grid(axis="y")
+    axes.set_xlabel("step", labelpad=1)

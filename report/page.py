@@ -11,6 +11,7 @@ from report.answer import Known, answer
 from report.commands import commands_section, next_commands
 from report.comparison import Comparison, html_table, read_comparison
 from report.comparison_figure import costs_drawn, measure_of, scatter
+from report.derivation import front_section, front_sentence, trainings_section
 from report.layouts import (
     Contender,
     Layout,
@@ -20,13 +21,11 @@ from report.layouts import (
     read_layouts,
     uncompared,
 )
-from report.pareto import front_sentence, pareto_section
 from report.plotting import png
 from report.retraining import retraining_section
 from report.run_files import Trajectory, read_trajectory, seed_folders
 from report.searches import search_caveats, search_sections
 from report.stack import Palette, palette_of
-from report.trainings import trainings_section
 
 
 def write_report(run_folder: Path) -> Path:
@@ -67,7 +66,7 @@ def write_report(run_folder: Path) -> Path:
         answer(known, palette),
         _comparison(comparison) if comparison else None,
         layouts_section(contenders, palette),
-        pareto_section(run_folder),
+        front_section(run_folder),
         *found,
         derived_section(chosen, palette) if chosen else None,
         trainings_section(run_folder),
@@ -107,11 +106,11 @@ def _comparison(comparison: Comparison) -> html.Section:
     texts = (comparison.legend, comparison.remarks, comparison.latency_note)
     what = f"{measure_of(comparison)} against {' and '.join(costs_drawn(comparison))}"
     alt = f"Scatter plot of {what}; a point for each of {', '.join(comparison.rows['name'])}"
-    body = html.render(
-        "exhibit.html.j2",
+    return html.exhibit(
+        "comparison",
+        "Comparison on the test split",
+        html_table(comparison),
         verdict=comparison.verdict.splitlines(),
-        table=html_table(comparison),
         notes=[line for text in texts for line in text.splitlines()],
         pictures=[html.Picture(png(scatter(comparison)), f"Test {what}", alt)],
     )
-    return html.Section("comparison", "Comparison on the test split", body)

@@ -98,6 +98,27 @@ def margins(figure: Figure, *, left: float, right: float, top: float, bottom: fl
     )
 
 
+@contextmanager
+def framed(
+    width: float,
+    height: float,
+    lines: int = 1,
+    columns: int = 1,
+    *,
+    left: float = 0.75,
+    right: float = 0.2,
+    top: float = 0.45,
+    bottom: float = 0.55,
+    **shared: Any,
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure and its grid of axes in the house style; sizes and margins in inches."""
+    with house_style():
+        figure = make_figure(width, height)
+        grid = figure.subplots(lines, columns, squeeze=False, **shared)
+        margins(figure, left=left, right=right, top=top, bottom=bottom)
+        yield figure, grid
+
+
 def room(low: float, high: float, share: float) -> float:
     """The space beyond the ends of what is drawn, also where that is a single value."""
     return share * (high - low) or 0.02 * abs(high) or 1.0
@@ -120,6 +141,14 @@ def pi_bar(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
     bar = figure.colorbar(mapped, cax=figure.add_axes(box), ticks=[0, 0.5, 1], label="pi")
     bar.outline.set_visible(False)
     return bar.ax
+
+
+def panel_columns(slots: int) -> int:
+    """Panels side by side, so that they stay readable and fill their rows."""
+    for most, columns in ((4, slots), (6, 3), (12, 4), (24, 6)):
+        if slots <= most:
+            return columns
+    return 8
 
 
 def step_axis(axes: Axes, first: float, last: float, ticks: int = 6) -> None:

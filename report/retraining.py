@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from report import html
-from report.blocks import BLOCKS_WORDS, blocks_figure, described
-from report.curves import validation_curves
+from report.curves import BLOCKS_WORDS, blocks_figure, described, validation_curves
 from report.plotting import png
 from report.run_files import read_json, read_metrics, reading, seed_folders
 from utils.text import compact, duration
@@ -52,13 +51,13 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
         caption = "Validation perplexity of the retrained layouts"
         figure = png(validation_curves(metrics, chosen))
         pictures.insert(0, html.Picture(figure, caption, alt))
-    body = html.render(
-        "exhibit.html.j2",
-        table=_result_table(results) if results else None,
+    return html.exhibit(
+        "retraining",
+        "Retraining",
+        _result_table(results) if results else None,
         notes=[f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()],
         pictures=pictures,
     )
-    return html.Section("retraining", "Retraining", body)
 
 
 def _said_by_blocks(rows: pd.DataFrame, seed: Path) -> html.Picture | None:

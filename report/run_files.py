@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-CAVEATS = "caveats.json"
-
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
@@ -77,28 +75,26 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_caveats(path: Path) -> list[str]:
+def read_caveats(search_folder: Path) -> list[str]:
     """Read the caveats of a search; none where there is no file."""
+    path = search_folder / "caveats.json"
     content = read_json(path) if path.exists() else {"caveats": []}
     with reading(path):
         return list(content["caveats"])
 
 
-def read_joint_caveats(path: Path, seeds: Sequence[int]) -> list[str]:
+def read_joint_caveats(searches: Path, seeds: Sequence[int]) -> list[str]:
     """Read the caveats of exactly these searches together; none where there are none.
 
     Of one search nothing is said that was said before it was one of several.
     """
+    path, wanted = searches / "caveats.json", sorted(seeds)
     content = read_json(path) if path.exists() else {"together": []}
     with reading(path):
-        entries = {
-            tuple(sorted(entry["searches"])): list(entry["caveats"])
-            for entry in content["together"]
-        }
-    wanted = tuple(sorted(seeds))
-    if len(wanted) == 1 and any(len(several) > 1 and wanted[0] in several for several in entries):
+        entries = {tuple(sorted(one["searches"])): one["caveats"] for one in content["together"]}
+    if len(wanted) == 1 and any(len(some) > 1 and wanted[0] in some for some in entries):
         return []
-    return entries.get(wanted, [])
+    return list(entries.get(tuple(wanted), []))
 
 
 def seed_folders(folder: Path) -> list[Path]:
@@ -106,6 +102,17 @@ def seed_folders(folder: Path) -> list[Path]:
     numbers = {path: path.name.removeprefix("seed-") for path in folder.glob("seed-*")}
     seeds = [path for path, number in numbers.items() if path.is_dir() and number.isdecimal()]
     return sorted(seeds, key=lambda path: int(numbers[path]))
+
+
+def seed_of(folder: Path) -> int:
+    """The seed in the name of a folder."""
+    return int(folder.name.removeprefix("seed-"))
+
+
+def tight_layout(layout: str) -> str:
+    """A layout of single letters without the spaces between them: 'a d i' is 'adi'."""
+    letters = layout.split()
+    return "".join(letters) if all(len(letter) == 1 for letter in letters) else layout
 
 
 def thin(count: int, most: int) -> np.ndarray:

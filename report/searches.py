@@ -1,26 +1,114 @@
-"""The page's sections about searches: pi step by step, and what went with it."""
+"""Searches of a run: their figures, written beside what they show, and the page's sections."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from report import html
-from report.blocks import BLOCKS_WORDS
-from report.commands import seed_of
-from report.cost import COST_PATH
+from report.curves import (
+    BLOCKS_WORDS,
+    COST_PATH,
+    COSTS,
+    blocks_figure,
+    cost_figure,
+    curve_spread,
+    curves,
+    described,
+    schedule,
+)
+from report.pi_figures import heat_map, line_plots, write_animation
+from report.plotting import png
 from report.run_files import (
-    CAVEATS,
     Trajectory,
     read_caveats,
     read_joint_caveats,
+    read_metrics,
+    read_trajectory,
     seed_folders,
+    seed_of,
 )
-from report.search_figures import (
-    SEARCH_FIGURES,
-    SPREAD_FIGURES,
-    comparable_searches,
-    write_search_figures,
-    write_spread_figures,
-)
+from utils.files import write_whole
+
+_OF_PI: dict[str, Callable[[Trajectory], Figure]] = {
+    "pi_final.png": heat_map,
+    "pi_lines.png": line_plots,
+    "schedule.png": schedule,
+}
+# The last one is drawn behind all others.
+SEARCH_FIGURES = (*_OF_PI, "pi.gif", "cost.png", "blocks.png", "curves.png")
+SPREAD_FIGURES = {
+    "pi_seeds.png": "pi over the steps: mean over the searches, lowest to highest.",
+    "curves_seeds.png": "Perplexity of the SuperNets: mean over the searches, lowest to highest.",
+}
+
+
+def write_search_figures(search_folder: Path) -> list[Path]:
+    """Write every figure the files of one search seed allow into its `figures/`.
+
+    Raises:
+        ValueError: a file of the run is broken.
+    """
+    folder, alpha_start = search_folder / "figures", 0
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn: dict[str, Figure] = {}
+    written = []
+    if (search_folder / "pi.npz").exists():
+        trajectory = read_trajectory(search_folder / "pi.npz")
+        alpha_start = trajectory.alpha_start
+        drawn = {name: draw(trajectory) for name, draw in _OF_PI.items()}
+        written.append(write_animation(trajectory, folder / "pi.gif"))
+        if all((search_folder / name).exists() for name in (COSTS, COST_PATH)):
+            drawn["cost.png"] = cost_figure(search_folder, trajectory)
+    path = search_folder / "metrics.jsonl"
+    if path.exists() and len(metrics := read_metrics(path)):
+        if found := described(metrics, path):
+            drawn["blocks.png"] = blocks_figure(found)
+        drawn["curves.png"] = curves(metrics, alpha_start)
+    return [
+        *written, *(write_whole(folder / name, png(figure)) for name, figure in drawn.items())
+    ]  # fmt: skip
+
+
+def write_spread_figures(run_folder: Path) -> list[Path]:
+    """Write the figures of the run's searches into `search/figures/`; none for fewer than two.
+
+    Raises:
+        ValueError: a file of the run is broken.
+    """
+    searches = comparable_searches(run_folder)
+    if len(searches) < 2:
+        return []
+    metrics = [
+        read_metrics(folder / "metrics.jsonl")
+        for folder in searches
+        if (folder / "metrics.jsonl").exists()
+    ]
+    alpha_start = max(trajectory.alpha_start for trajectory in searches.values())
+    figures = line_plots(*searches.values()), curve_spread(metrics, alpha_start)
+    folder = run_folder / "search" / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        write_whole(folder / name, png(figure))
+        for name, figure in zip(SPREAD_FIGURES, figures, strict=True)
+    ]
+
+
+def comparable_searches(run_folder: Path) -> dict[Path, Trajectory]:
+    """The run's searches that have the slots, candidates and steps of the longest one."""
+    searches = {
+        folder: read_trajectory(folder / "pi.npz")
+        for folder in seed_folders(run_folder / "search")
+        if (folder / "pi.npz").exists()
+    }
+    longest = max(searches.values(), key=lambda search: len(search.step_N), default=None)
+    return {
+        folder: search
+        for folder, search in searches.items()
+        if longest is not None
+        and search.labels == longest.labels
+        and search.pi_NLC.shape == longest.pi_NLC.shape
+    }
 
 
 def search_sections(
@@ -37,13 +125,13 @@ def search_caveats(run_folder: Path) -> list[str]:
     together = [seed_of(folder) for folder in comparable_searches(run_folder)]
     lines = [line for folder in folders for line in _own_caveats(folder)]
     if len(together) > 1:
-        lines += read_joint_caveats(run_folder / "search" / CAVEATS, together)
+        lines += read_joint_caveats(run_folder / "search", together)
     return list(dict.fromkeys(lines))
 
 
 def _own_caveats(folder: Path) -> list[str]:
-    alone = read_joint_caveats(folder.parent / CAVEATS, [seed_of(folder)])
-    return [*read_caveats(folder / CAVEATS), *alone]
+    alone = read_joint_caveats(folder.parent, [seed_of(folder)])
+    return [*read_caveats(folder), *alone]
 
 
 def _several(run_folder: Path) -> html.Section | None:
@@ -53,14 +141,13 @@ def _several(run_folder: Path) -> html.Section | None:
     seeds = [seed_of(folder) for folder in comparable_searches(run_folder)]
     named = ", ".join(map(str, seeds))
     alt = f"Line charts over the steps of the searches of seeds {named}, with bands"
-    body = html.render(
-        "exhibit.html.j2",
-        caveats=read_joint_caveats(run_folder / "search" / CAVEATS, seeds),
-        pictures=[
-            html.Picture(path.read_bytes(), SPREAD_FIGURES[path.name], alt) for path in written
-        ],
+    pictures = [html.Picture(path.read_bytes(), SPREAD_FIGURES[path.name], alt) for path in written]
+    return html.exhibit(
+        "searches",
+        f"Searches of seeds {named} together",
+        caveats=read_joint_caveats(run_folder / "search", seeds),
+        pictures=pictures,
     )
-    return html.Section("searches", f"Searches of seeds {named} together", body)
 
 
 def _search(folder: Path, trajectory: Trajectory | None) -> html.Section | None:
@@ -95,7 +182,6 @@ def _current_figures(folder: Path) -> list[Path]:
     """The seed's figures, drawn anew where they are older than what they show."""
     sources = [folder / name for name in ("pi.npz", "metrics.jsonl", COST_PATH)]
     newest = max((path.stat().st_mtime_ns for path in sources if path.exists()), default=0)
-    # Drawn behind all others.
     last = folder / "figures" / SEARCH_FIGURES[-1]
     if not last.exists() or last.stat().st_mtime_ns <= newest:
         write_search_figures(folder)

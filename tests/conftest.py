@@ -88,7 +88,7 @@ def without_figures(folder: Path) -> Iterator[None]:
     """Runs draw nothing, and keep their cache in a folder."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PARNAS_CACHE", str(folder / "cache"))
-        patched.setattr("report.search_figures.write_search_figures", lambda folder: [])
+        patched.setattr("report.searches.write_search_figures", lambda folder: [])
         patched.setattr("report.page.write_report", lambda folder: folder / "report.html")
         yield
 
@@ -188,7 +188,7 @@ def _without_what_takes_long(
     for phase in ("search", "retrain"):
         monkeypatch.setattr(f"pipeline.{phase}.read_cpu", lambda cores: None)
     if "figures" not in request.keywords:
-        monkeypatch.setattr("report.search_figures.write_search_figures", lambda folder: [])
+        monkeypatch.setattr("report.searches.write_search_figures", lambda folder: [])
         monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_drawn_is_a_warning_and_the_command_goes_on_to_its_end(
         run(derive, *given, "--method", "interleaved")
     if verb == "compare":
         run(retrain, *given)
-    monkeypatch.setattr("report.search_figures.write_search_figures", fails)
+    monkeypatch.setattr("report.searches.write_search_figures", fails)
     monkeypatch.setattr("report.page.write_report", fails)
     capsys.readouterr()
     options = ["--method", "random"] if verb == "derive" else []

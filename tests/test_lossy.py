@@ -22,7 +22,7 @@ LOWER = "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}"
 
 @pytest.fixture(autouse=True)
 def _without_figures_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("report.search_figures.write_search_figures", lambda folder: [])
+    monkeypatch.setattr("report.searches.write_search_figures", lambda folder: [])
 
 
 @pytest.mark.figures

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from report.plotting import short_label
 from report.sweep.trials import (
     Objective,
     Row,
@@ -22,7 +21,7 @@ from report.sweep.trials import (
     valueless,
 )
 from utils.pareto import first_learned
-from utils.text import aligned, shorten
+from utils.text import aligned, shorten, visible
 
 _WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 18
 _TAIL = (
@@ -171,7 +170,7 @@ def _reasons(ordered: Sequence[Row]) -> list[str]:
 
 def _line(text: str, most: int) -> str:
     """On one line, with nothing that a terminal would obey."""
-    return short_label(" ".join(text.split()), most)
+    return shorten(visible(" ".join(text.split())), most)
 
 
 def csv_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from report.comparison import tight_layout
-from report.run_files import read_json, reading
+from report.run_files import read_json, reading, tight_layout
 from utils.files import write_whole
 from utils.pareto import different, unbeaten
 from utils.text import compact

@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 
 from report import html
 from report.page import write_report
-from report.search_figures import SEARCH_FIGURES
+from report.searches import SEARCH_FIGURES
 from report.sweep.page import write_sweep_report
 from tests.report.conftest import KINDS, Maker, Sweeper
 

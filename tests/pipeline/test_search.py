@@ -201,7 +201,7 @@ def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
     def full(folder: Path) -> list[Path]:
         raise OSError(28, "No space left on device", str(folder / "figures/pi.png"))
 
-    monkeypatch.setattr("report.search_figures.write_search_figures", full)
+    monkeypatch.setattr("report.searches.write_search_figures", full)
     plan, ran = written(plan_with(), wandering(3)), list[int]()
 
     def trainer_of(plan: RunPlan) -> Any:

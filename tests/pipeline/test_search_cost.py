@@ -12,7 +12,7 @@ import pytest
 import search
 from nas.derivation.base import Networks
 from pipeline.search_cost import SearchCosts, cost_path
-from report.cost import cost_figure
+from report.curves import cost_figure
 from report.run_files import read_trajectory
 from tests import tiny
 from tests.pipeline.conftest import Clock, PlanWith

@@ -9,12 +9,17 @@ from matplotlib import colormaps
 from matplotlib.colors import same_color
 from PIL import Image
 
-from report import plotting, search_figures
-from report.blocks import blocks_figure, described
+from report import plotting, searches
 from report.comparison_figure import _MARKS
-from report.curves import curve_spread, curves, validation_curves
-from report.panels import line_plots
-from report.pi_grid import MOST_FRAMES, heat_map, pi_grid, write_animation
+from report.curves import (
+    blocks_figure,
+    curve_spread,
+    curves,
+    described,
+    schedule,
+    validation_curves,
+)
+from report.pi_figures import MOST_FRAMES, heat_map, line_plots, pi_grid, write_animation
 from report.run_files import Trajectory, read_metrics, read_trajectory
 from utils.text import compact
 
@@ -30,7 +35,7 @@ def frames_of(path):
 @pytest.mark.parametrize(("slots", "steps", "frames"), [(6, 12, 10), (1, 1, 1), (32, 3, 3)])
 def test_every_figure_is_written(make, slots, steps, frames):
     folder = make.search(slots=slots, steps=steps)
-    written = search_figures.write_search_figures(folder)
+    written = searches.write_search_figures(folder)
     assert {path.name for path in written} == ALL
     assert {path.name for path in (folder / "figures").iterdir()} == ALL
     for path in written:
@@ -51,16 +56,16 @@ def test_figures_are_the_same_bytes_again(make):
 
 def test_figures_do_not_depend_on_the_user_settings(make):
     shown = read_trajectory(make.pi_file(make.run, slots=1, steps=3))
-    expected = plotting.png(search_figures.schedule(shown))
+    expected = plotting.png(schedule(shown))
     with matplotlib.rc_context({"font.size": 20, "xtick.top": True, "axes.grid": True}):
-        assert plotting.png(search_figures.schedule(shown)) == expected
+        assert plotting.png(schedule(shown)) == expected
         assert matplotlib.rcParams["font.size"] == 20
 
 
 def test_without_files_there_are_no_figures(make):
-    assert search_figures.write_search_figures(make.run) == []
+    assert searches.write_search_figures(make.run) == []
     make.metrics_file(make.run)
-    assert [p.name for p in search_figures.write_search_figures(make.run)] == ["curves.png"]
+    assert [p.name for p in searches.write_search_figures(make.run)] == ["curves.png"]
 
 
 def test_heat_map_shows_the_last_pi(make):
@@ -86,7 +91,7 @@ def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
 
 def test_the_schedule_shows_tau_entropy_and_margins(make):
     shown = read_trajectory(make.pi_file(make.run, slots=2, steps=8))
-    tau, entropy, lead = search_figures.schedule(shown).axes
+    tau, entropy, lead = schedule(shown).axes
     assert np.array_equal(tau.get_lines()[0].get_ydata(), shown.tau_N)
     assert entropy.get_lines()[0].get_ydata()[0] == pytest.approx(1.0)
     last = np.sort(shown.pi_NLC[-1].astype(float), axis=1)
@@ -134,10 +139,10 @@ def test_the_one_hot_curve_begins_where_alpha_first_moved(make, monkeypatch, sta
         np.savez(path, **{**arrays, "alpha_start": np.int64(start)})
     make.metrics_file(make.run)
     drawn = []
-    monkeypatch.setattr(search_figures, "_FIGURES", {})
-    monkeypatch.setattr(search_figures, "write_animation", lambda shown, path: path)
-    monkeypatch.setattr(search_figures, "png", lambda figure: drawn.append(figure) or b"")
-    search_figures.write_search_figures(make.run)
+    monkeypatch.setattr(searches, "_OF_PI", {})
+    monkeypatch.setattr(searches, "write_animation", lambda shown, path: path)
+    monkeypatch.setattr(searches, "png", lambda figure: drawn.append(figure) or b"")
+    searches.write_search_figures(make.run)
     lines = {line.get_label(): line.get_xdata().tolist() for line in drawn[0].axes[0].get_lines()}
     assert lines.get("validation, one-hot", []) == onehot
     assert lines["validation, soft mixture"] == [30, 59]
@@ -222,20 +227,20 @@ def test_curves_have_the_steps_that_all_searches_have(make) -> None:
 
 def test_searches_of_other_slots_labels_or_lengths_stay_apart(make) -> None:
     make.search(seed=0, steps=20)
-    assert search_figures.write_spread_figures(make.run) == []
+    assert searches.write_spread_figures(make.run) == []
     make.search(seed=1, steps=20)
     make.search(seed=2, steps=12)
     make.search(seed=3, steps=20, slots=3)
     make.search(seed=10, steps=20, labels=("attention", "dense", "wide"))
-    assert [folder.name for folder in search_figures.comparable_searches(make.run)] == [
+    assert [folder.name for folder in searches.comparable_searches(make.run)] == [
         "seed-0",
         "seed-1",
     ]
-    written = search_figures.write_spread_figures(make.run)
+    written = searches.write_spread_figures(make.run)
     assert [path.name for path in written] == ["pi_seeds.png", "curves_seeds.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     before = [path.read_bytes() for path in written]
-    assert [path.read_bytes() for path in search_figures.write_spread_figures(make.run)] == before
+    assert [path.read_bytes() for path in searches.write_spread_figures(make.run)] == before
     assert read_trajectory(make.run / "search/seed-0/pi.npz").moves
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from report.page import write_report
-from report.search_figures import SEARCH_FIGURES, SPREAD_FIGURES
+from report.searches import SEARCH_FIGURES, SPREAD_FIGURES
 from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]
 DRAWN = tuple(SEARCH_FIGURES)
+pytestmark = pytest.mark.figures
 
 
 def page_of(run: Path) -> Page:

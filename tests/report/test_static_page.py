@@ -8,7 +8,7 @@ import pytest
 
 from report.page import write_report
 from report.plotting import colours, text_on
-from report.search_figures import SEARCH_FIGURES
+from report.searches import SEARCH_FIGURES
 from tests.report.conftest import KINDS
 from tests.report.html_page import Page, fetches_nothing, is_accessible
 

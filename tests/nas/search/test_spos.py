@@ -84,7 +84,7 @@ def test_a_search_ends_with_pi_uniform_and_argmax_says_why_it_cannot_choose(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("report.search_figures.write_search_figures", lambda folder: [])
+    monkeypatch.setattr("report.searches.write_search_figures", lambda folder: [])
     arguments = [str(experiment_file), "--run", str(tmp_path / "run")]
     settings = ["--set", "search.estimator=spos", "--seeds", "0,1"]
     assert search.main([*arguments, *settings]) == 0

@@ -1,4 +1,4 @@
-"""The figure and the section of what a predictor trained."""
+"""The figures and the sections of a front, and of what a derivation trained."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from report.trainings import (
+from report.derivation import (
+    front_figure,
+    front_section,
+    read_front,
     read_trainings,
     trainings_figure,
     trainings_section,
+    write_front_figure,
     write_trainings_figure,
 )
 
@@ -113,3 +117,73 @@ def test_a_final_that_diverged_with_one_seed_has_no_place_in_the_figure(folder: 
     front = trainings_figure(trainings).axes[-1]
     trained = next(line for line in front.lines if line.get_marker() == "D")
     np.testing.assert_allclose(trained.get_xydata(), [[700, 4.21]])
+
+
+SCORED_HEAD = "rule,front,layout,cost,times_reference,nats_per_token,standard_error\n"
+SCORED = """\
+,1,i i i i,0.44,0.13,8.9,0.1
+,1,d i i i,1.0,0.3,4.8,0.1
+,0,i a i i,1.5,0.4,4.9,0.1
+,1,a i d i,2.0,0.6,4.7,0.1
+par,0,a d d d,2.9,0.85,4.71,0.1
+interleaved,1,a d a d,3.4,1.0,4.65,0.1
+"""
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Path:
+    (tmp_path / "pareto.csv").write_text(SCORED_HEAD + SCORED)
+    summary = {"cost": "latency", "unit": "ms", "reference": "a d a d", "front": ["x"]}
+    (tmp_path / "pareto.json").write_text(json.dumps(summary))
+    return tmp_path
+
+
+def test_the_figure_shows_front_and_rules_and_says_what_lies_above(scored: Path) -> None:
+    table = read_front(scored)
+    assert table is not None
+    axes = front_figure(table).axes[0]
+    assert axes.get_xlabel() == "latency (ms)"
+    texts = {text.get_text() for text in axes.texts}
+    assert {"par", "interleaved", "diii", "aidi"} <= texts
+    assert "iiii" not in texts
+    assert axes.get_ylim()[1] < 8.9
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["beaten", "beaten by none of 6", "rules"]
+    assert axes.get_title(loc="left") == "lower and further left is better; 1 layout is above"
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert len(set(ticks)) == len(ticks), "no two alike"
+    path = write_front_figure(scored)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_section_has_front_and_rules_alone(scored: Path) -> None:
+    section = front_section(scored).body
+    assert "a d d d" in section
+    assert "i a i i" not in section
+    assert "x a d a d" in section
+
+
+def test_the_reference_is_always_in_the_figure(scored: Path) -> None:
+    path = scored / "pareto.csv"
+    path.write_text(
+        path.read_text().replace(
+            "interleaved,1,a d a d,3.4,1.0,4.65", "interleaved,0,a d a d,3.4,1.0,7.9"
+        )
+    )
+    table = read_front(scored)
+    assert table is not None
+    axes = front_figure(table).axes[0]
+    assert 7.9 < axes.get_ylim()[1] < 8.9
+
+
+def test_without_a_front_there_is_no_section(tmp_path: Path) -> None:
+    assert front_section(tmp_path) is None
+    (tmp_path / "pareto.csv").write_text(SCORED_HEAD + SCORED)
+    assert front_section(tmp_path) is None
+
+
+def test_a_broken_front_is_named(scored: Path) -> None:
+    path = scored / "pareto.csv"
+    path.write_text(path.read_text().replace("0.44", "cheap", 1))
+    with pytest.raises(ValueError, match=f"^{path}: broken"):
+        read_front(scored)

@@ -1,6 +1,6 @@
-"""Pi as a grid of slots and candidates: the last one, and all steps as an animated GIF.
+"""Pi over the steps of one search and of several: lines by slot, the last pi, an animated GIF.
 
-N recorded steps   L slots   C candidates
+R searches, N recorded steps, L slots, C candidates.
 """
 
 import io
@@ -18,22 +18,32 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from PIL import Image
 
 from report.plotting import (
+    BAND_OPACITY,
     DPI,
+    FAINT,
     INK,
     PI_MAP,
+    colours,
+    dashes,
+    framed,
     house_style,
     make_figure,
+    panel_columns,
     pi_bar,
     short_label,
+    step_axis,
     text_on,
 )
-from report.run_files import Trajectory, frame_rows
+from report.run_files import Trajectory, frame_rows, thin
 from utils.files import write_whole
 
+MOST_POINTS = 400  # more than a panel has pixels
+_WIDE = 2.0  # inches of a panel
 SLOTS_PER_ROW = 16
 _CELL_WIDTH, _CELL_HEIGHT = 0.5, 0.36  # inches, as the next ones
 _LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.3, 0.75, 0.46, 0.32, 0.46
@@ -43,6 +53,85 @@ _TIE = 1e-6
 MOST_FRAMES = 40
 _FRAME_MS, _LAST_FRAME_MS = 160, 2500
 _ANIMATION_DPI = 100
+
+
+def line_plots(*trajectories: Trajectory) -> Figure:
+    """One panel per slot with one line per candidate; of several searches the mean, with a band.
+
+    A title names the candidate of the largest pi at the end, and how many searches chose it.
+    """
+    first, searches = trajectories[0], len(trajectories)
+    rows, labels, slots = thin(len(first.step_N), MOST_POINTS), first.labels, first.pi_NLC.shape[1]
+    step_N, hue = first.step_N[rows], colours(first.labels)
+    pi_RNLC = np.stack([trajectory.pi_NLC[rows] for trajectory in trajectories])
+    columns = panel_columns(slots)
+    lines = -(-slots // columns)
+    panel = 5.4 if columns == 1 else 9.6 / columns if columns > 3 else 3.0
+    width, height, wide = 0.65 + panel * columns + 0.15, max(0.95, 0.55 * panel), panel >= _WIDE
+    handles = _legend_lines(first)
+    legend_columns = max(1, min(len(handles), int(width / 1.45)))
+    top = 0.24 * -(-len(handles) // legend_columns) + 0.34
+    shape: dict[str, Any] = {"linewidth": 1.6 if wide else 1.2}
+    shape |= {"marker": "o", "markersize": 4} if len(step_N) == 1 else {}
+    with framed(
+        width, top + lines * (height + 0.3) + 0.24, lines, columns,
+        left=0.65, right=0.15, top=top, bottom=0.5, sharex=True, sharey=True,
+    ) as (figure, grid):  # fmt: skip
+        figure.subplots_adjust(wspace=0.1, hspace=0.3 / height)
+        for slot, axes in enumerate(grid.flat):
+            if slot >= slots:
+                axes.remove()
+                continue
+            pi_RNC = pi_RNLC[:, :, slot]
+            mean_NC, low_NC, high_NC = pi_RNC.mean(0), pi_RNC.min(0), pi_RNC.max(0)
+            axes.axhline(1 / len(labels), color=FAINT, linestyle=":", linewidth=0.9)
+            mark_start(axes, first)
+            for i, label in enumerate(labels):
+                if searches > 1:
+                    band: dict[str, Any] = {"color": hue[label], "alpha": BAND_OPACITY}
+                    axes.fill_between(step_N, low_NC[:, i], high_NC[:, i], linewidth=0, **band)
+                axes.plot(step_N, mean_NC[:, i], color=hue[label], linestyle=dashes(i), **shape)
+            most = int(mean_NC[-1].argmax())
+            words = (
+                f"{'slot ' if wide else ''}{slot}: {short_label(labels[most], 24 if wide else 11)}"
+            )
+            words += f" {mean_NC[-1, most]:.2f}"
+            if searches > 1:
+                votes = int((pi_RNC[:, -1].argmax(axis=1) == most).sum())
+                words += f", {votes} of {searches}"
+            axes.set_title(words, loc="left", fontsize=8.5 if wide else 7.5, pad=3)
+            axes.set_ylim(-0.03, 1.03)
+            axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+            axes.grid(axis="y")
+            step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=5 if wide else 3)
+            axes.tick_params(labelbottom=slot + columns >= slots)
+            axes.set_xlabel("step" if slot + columns >= slots else "")
+            axes.set_ylabel("" if slot % columns else "pi")
+        figure.legend(handles=handles, loc="upper center", ncols=legend_columns, borderpad=0.2)
+    return figure
+
+
+def _legend_lines(trajectory: Trajectory) -> list[Line2D]:
+    hue = colours(trajectory.labels)
+    handles = [
+        Line2D([], [], color=hue[label], linestyle=dashes(i), label=short_label(label, 18))
+        for i, label in enumerate(trajectory.labels)
+    ]
+    handles.append(Line2D([], [], color=FAINT, linestyle=":", linewidth=0.9, label="uniform"))
+    if _starts_late(trajectory):
+        start = Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")
+        handles.append(start)
+    return handles
+
+
+def mark_start(axes: Axes, trajectory: Trajectory) -> None:
+    """Draw a line at alpha's first step, where that is not the first of all."""
+    if _starts_late(trajectory):
+        axes.axvline(trajectory.alpha_start, color=FAINT, linestyle="--", linewidth=0.9)
+
+
+def _starts_late(trajectory: Trajectory) -> bool:
+    return trajectory.moves and trajectory.alpha_start > int(trajectory.step_N[0])
 
 
 def heat_map(trajectory: Trajectory) -> Figure:

@@ -3,122 +3,99 @@
 L slots
 """
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from report import html
 from report.comparison import Comparison, Interval, significant
-from report.layouts import Contender, in_order_of_interest
+from report.layouts import Contender, Palette, Stack, in_order_of_interest, stack, stack_columns
 from report.run_files import Trajectory
-from report.stack import Palette, Stack, stack, stack_columns
 from utils.text import NO_CONTEXT, compact, shorten
 
 # Layouts beside the chosen one by the columns that a stack takes: what 1280 pixels hold.
 _BESIDE = {1: 5, 2: 2}
-# Characters that find room on the first screen; the whole text stands below.
-_VERDICT, _LINE, _WARNINGS, _WARNING = 520, 260, 560, 230
+# Characters that find room on the first screen, of the verdict and of one of its lines, and of a
+# warning, of which so many are shown; the whole text stands below.
+_VERDICT, _LINE, _WARNING, _MOST_WARNINGS = 520, 260, 230, 3
 
 
-@dataclass(frozen=True)
-class Known:
-    """Contents of the first screen; `pi_L` are those that the chosen layout was chosen with.
+def answer(
+    contenders: Sequence[Contender],
+    comparison: Comparison | None,
+    palette: Palette,
+    *,
+    likeliest: Trajectory | None,
+    pi_L: Sequence[float | None] | None,
+    caveats: Sequence[str],
+    caveats_key: str,
+    next_command: str,
+    front: str,
+) -> html.Section:
+    """The chosen layout beside its opponents, and what is said of them.
 
-    `likeliest` is shown where no layout was derived yet; `front` is said of a Pareto front where
-    nothing was compared; the section `caveats_key` has all caveats in full.
+    `pi_L` are those that it was chosen with; the pi of the search `likeliest` is shown where no
+    layout was derived yet; `front` is said where nothing was compared; the section `caveats_key`
+    has all caveats in full.
     """
-
-    contenders: Sequence[Contender]
-    comparison: Comparison | None = None
-    likeliest: Trajectory | None = None
-    pi_L: Sequence[float | None] | None = None
-    caveats: Sequence[str] = ()
-    next_commands: Sequence[str] = ()
-    front: str = ""
-    caveats_key: str = "derived"
-
-
-@dataclass(frozen=True)
-class _Figure:
-    """A row of figures: of each layout the value, and its interval as small print."""
-
-    title: str
-    unit: str
-    cells: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """Sentences about a comparison; `latency_note` only where no latency was measured."""
-
-    saving: str
-    verdict: Sequence[str]
-    verdict_is_whole: bool
-    latency_note: str
-
-
-def answer(known: Known, palette: Palette) -> html.Section:
-    """The chosen layout beside its opponents, and what is said of them."""
-    reference = known.comparison.reference if known.comparison else ""
-    ordered = in_order_of_interest(known.contenders, reference)
+    reference = comparison.reference if comparison else ""
+    ordered = in_order_of_interest(contenders, reference)
     columns = stack_columns(max((len(one.labels) for one in ordered), default=1))
     shown = ordered[: 1 + _BESIDE.get(columns, 1)]
     roles = {reference: "the reference"} | {one.name: "chosen" for one in shown if one.is_chosen}
-    caveats = [line.removeprefix("warning: ") for line in known.caveats]
-    warnings = _fitting(caveats, _WARNINGS, _WARNING)
+    said = [line.removeprefix("warning: ") for line in caveats]
+
+    def stack_of(one: Contender) -> Stack:
+        sure = pi_L if one.is_chosen and pi_L and len(pi_L) == len(one.labels) else None
+        return stack(one.labels, palette, sure, numbered=one.is_chosen)
+
     body = html.render(
         "answer.html.j2",
-        shown=[
-            (one, roles.get(one.name, one.role), _stack(one, known.pi_L, palette)) for one in shown
-        ],
+        shown=[(one, roles.get(one.name, one.role), stack_of(one)) for one in shown],
         figures=_figures(shown) if shown else [],
         tall=columns > 1,
         more=len(ordered) - len(shown),
-        likeliest=_likeliest(known.likeliest, palette),
-        blind=next((line[:1].upper() + line[1:] for line in caveats if NO_CONTEXT in line), ""),
-        warnings=warnings,
-        caveats=caveats,
-        caveats_key=known.caveats_key,
-        next_command=known.next_commands[0] if known.next_commands else "",
-        chosen=next((one for one in known.contenders if one.is_chosen), None),
+        likeliest=_likeliest(likeliest, palette) if likeliest else None,
+        blind=next((line[:1].upper() + line[1:] for line in said if NO_CONTEXT in line), ""),
+        warnings=[shorten(line, _WARNING) for line in said[:_MOST_WARNINGS]],
+        caveats=said,
+        caveats_key=caveats_key,
+        next_command=next_command,
+        chosen=next((one for one in contenders if one.is_chosen), None),
         others_trained=any(one.nats is not None for one in ordered if not one.is_chosen),
-        front=known.front,
-        compared=_compared(known, known.comparison) if known.comparison else None,
+        front=front,
+        compared=_compared(contenders, comparison) if comparison else None,
     )
-    return html.Section("answer", "The answer" if known.comparison else "So far", body)
+    return html.Section("answer", "The answer" if comparison else "So far", body)
 
 
-def _stack(one: Contender, pi_L: Sequence[float | None] | None, palette: Palette) -> Stack:
-    """The chosen layout with numbers and pi, where they are of it; others bare."""
-    sure = pi_L if one.is_chosen and pi_L and len(pi_L) == len(one.labels) else None
-    return stack(one.labels, palette, sure, numbered=one.is_chosen)
-
-
-def _likeliest(trajectory: Trajectory | None, palette: Palette) -> tuple[int, Stack] | None:
+def _likeliest(trajectory: Trajectory, palette: Palette) -> tuple[int, Stack]:
     """The last step of a search, and each slot's likeliest candidate there."""
-    if trajectory is None:
-        return None
     pi_LC = trajectory.pi_NLC[-1]
     labels = [trajectory.labels[int(k)] for k in pi_LC.argmax(axis=1)]
     return int(trajectory.step_N[-1]), stack(labels, palette, pi_LC.max(axis=1).tolist())
 
 
-def _figures(shown: Sequence[Contender]) -> list[_Figure]:
-    """Name, unit and cells of each figure that is known of at least one layout."""
+def _figures(shown: Sequence[Contender]) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Title, unit and cells of each row of figures, as far as any layout has them.
+
+    A cell is the value, and its interval as small print.
+    """
     seeds = max(one.seeds for one in shown)
     known = any(one.nats_interval for one in shown)
-    over = "one seed, no interval" if seeds < 2 else f"{seeds} seeds, "
-    over += "" if seeds < 2 else "95%" if known else "no interval"
+    over = f"{seeds} seeds, {'95%' if known else 'no interval'}"
     timed = any(one.latency_interval for one in shown)
-    rows = (
-        ("test nats", over, [_mean(one.nats, one.nats_interval, ".4f") for one in shown]),
+    rows = [
+        ("test nats", over if seeds > 1 else "one seed, no interval",
+         [_mean(one.nats, one.nats_interval, ".4f") for one in shown]),
         ("chosen less it", "nats, by seed",
          [_mean(one.less, one.less_interval, "+.4f") for one in shown]),
         ("latency", "median ms, 95%" if timed else "ms, no interval",
          [_median(one.latency_ms, one.latency_interval) for one in shown]),
         ("FLOPs", "per token",
          [("" if one.flops is None else compact(one.flops), "") for one in shown]),
-    )  # fmt: skip
-    return [_Figure(*row) for row in rows if any(value for value, _ in row[2])]
+    ]  # fmt: skip
+    return [row for row in rows if any(value for value, _ in row[2])]
 
 
 def _mean(value: float | None, interval: Interval | None, form: str) -> tuple[str, str]:
@@ -133,57 +110,36 @@ def _median(value: float | None, interval: Interval | None) -> tuple[str, str]:
     return ("", "") if value is None else (significant(value), ends)
 
 
-def _compared(known: Known, comparison: Comparison) -> _Compared:
-    """The saving and the verdict, as much as the screen holds."""
+def _compared(contenders: Sequence[Contender], comparison: Comparison) -> dict[str, Any]:
+    """The saving and the verdict, as much as the screen holds.
+
+    Of a long verdict the line of the reference and the general ones stay; of the others is said
+    what they come to.
+    """
     reference = comparison.reference
     lines = [
         line
         for line in comparison.verdict.splitlines()
         if not (reference and line.startswith("at "))  # the saving says this one
     ]
-    shown = lines
-    if sum(map(len, lines)) > _VERDICT:
-        # The line of the reference and the general ones; of the others what they come to.
-        others = {one.name for one in known.contenders if not one.is_chosen} - {reference}
-        short = [line for line in lines if not _about(line, others)]
-        shown = [*_fitting(short, _VERDICT, _LINE), *_tally(known.contenders)]
-    unmeasured = all(one.latency_ms is None for one in known.contenders)
-    return _Compared(
-        saving(known.contenders, reference),
-        shown,
-        verdict_is_whole=shown == lines,
-        latency_note=shorten(comparison.latency_note, _WARNING) if unmeasured else "",
-    )
-
-
-def _about(line: str, names: set[str]) -> bool:
-    """True of a line of the verdict that sets the chosen layout against one of these."""
-    words = (f" {join} {name}{end}" for name in names for join in ("and", "than") for end in ": (")
-    return any(word in line for word in words)
-
-
-def _tally(contenders: Sequence[Contender]) -> list[str]:
-    """Against how many layouts a difference is shown, in a line; none where no file says it."""
-    shown = [one.shown for one in contenders if not one.is_chosen and one.shown is not None]
-    if not shown:
-        return []
-    better, worse = shown.count("better"), shown.count("worse")
-    return [
-        f"of {len(shown)} layouts beside it: better than {better}, worse than {worse}, no "
-        f"difference shown with {len(shown) - better - worse}"
-    ]
-
-
-def _fitting(lines: Sequence[str], room: int, longest: int) -> list[str]:
-    """The first lines that find room, each shortened."""
-    shown = list[str]()
-    for line in lines:
-        short = shorten(line, longest)
-        room -= len(short)
-        if room < 0:
-            break
-        shown.append(short)
-    return shown
+    is_whole = sum(map(len, lines)) <= _VERDICT
+    if not is_whole:
+        others = {one.name for one in contenders if not one.is_chosen} - {reference}
+        general = [line for line in lines if others.isdisjoint(re.split(r"[\s:(]+", line))]
+        shown = [one.shown for one in contenders if not one.is_chosen and one.shown is not None]
+        better, worse = shown.count("better"), shown.count("worse")
+        lines = [shorten(line, _LINE) for line in general[:2]]
+        lines += [
+            f"of {len(shown)} layouts beside it: better than {better}, worse than {worse}, no "
+            f"difference shown with {len(shown) - better - worse}"
+        ] * bool(shown)
+    unmeasured = all(one.latency_ms is None for one in contenders)
+    return {
+        "saving": saving(contenders, reference),
+        "verdict": lines,
+        "verdict_is_whole": is_whole,
+        "latency_note": shorten(comparison.latency_note, _WARNING) if unmeasured else "",
+    }
 
 
 def saving(contenders: Sequence[Contender], reference: str) -> str:
@@ -209,9 +165,9 @@ def _cost_words(chosen: Contender, other: Contender) -> str:
     share = 1 - ours / theirs
     if abs(share) < 0.005:
         return f"has the {what} of"
-    if share > 0:
-        return f"saves {share:.0%} of the {what} of"
-    return f"has {-share:.0%} more {what} than"
+    return (
+        f"saves {share:.0%} of the {what} of" if share > 0 else f"has {-share:.0%} more {what} than"
+    )
 
 
 def _nats_words(chosen: Contender, other: Contender, difference: float) -> str:

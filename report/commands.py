@@ -9,8 +9,7 @@ from typing import Any
 from report import html
 from report.comparison import Comparison
 from report.layouts import CHOSEN, OTHERS
-from report.run_files import read_json, reading, seed_folders, seed_of
-from utils.strict_yaml import read_text, read_yaml
+from report.run_files import read_json, seed_folders, seed_of
 
 _ENOUGH_SEEDS = 3
 Command = tuple[str, ...]
@@ -54,8 +53,10 @@ def _shown(run_folder: Path) -> str:
     return str(run_folder if relative.startswith("..") else Path(relative))
 
 
-def commands_section(run_folder: Path, comparison: Comparison | None) -> html.Section:
-    """The recorded commands of the run, those that are left, and what they ran on."""
+def commands_section(
+    run_folder: Path, comparison: Comparison | None, left: Sequence[str]
+) -> html.Section:
+    """The recorded commands of the run, those that are `left`, and what they ran on."""
     searches = seed_folders(run_folder / "search")
     trained = [seed for one in sorted(run_folder.glob("retrain/*")) for seed in seed_folders(one)]
     experiments = (folder / "experiment.yaml" for folder in [*searches, *trained])
@@ -69,7 +70,7 @@ def commands_section(run_folder: Path, comparison: Comparison | None) -> html.Se
     body = html.render(
         "commands.html.j2",
         made=[*_checkout(known), *_remake(run_folder, comparison, *environments)],
-        left=next_commands(run_folder, comparison),
+        left=left,
         facts=facts,
         experiment=experiment.relative_to(run_folder) if experiment else None,
         settings=experiment.read_text(encoding="utf-8") if experiment else "",
@@ -96,7 +97,10 @@ def _remake(
     run = _run_of([*searched, *trained]) or _shown(run_folder)
     lines = list(searched)
     if chosen := _chosen(run_folder):
-        lines.append(("derive.py", *_derived_from(run_folder, run, chosen)))
+        # Not architectures/experiment.yaml: every opponent of compare.py writes there too.
+        used = f"{OTHERS}/{chosen}.yaml"
+        own = (f"{run}/{used}", "--run", run) if (run_folder / used).exists() else (run,)
+        lines.append(("derive.py", *own))
     lines += sorted(trained, key=lambda command: command[0] == "compare.py")
     if comparison is not None and not any(command[0] == "compare.py" for command in trained):
         lines.append(("compare.py", run))
@@ -109,21 +113,6 @@ def _run_of(commands: Sequence[Command]) -> str | None:
         if "--run" in command[:-1]:
             return command[command.index("--run") + 1]
     return None
-
-
-def _derived_from(run_folder: Path, run: str, chosen: str) -> Command:
-    """The arguments of derive.py: the run, or the derivation's own experiment where it differs."""
-    # Not architectures/experiment.yaml: every opponent of compare.py writes there too.
-    used = run_folder / OTHERS / f"{chosen}.yaml"
-    saved = [folder / "experiment.yaml" for folder in seed_folders(run_folder / "search")[:1]]
-    if not used.exists() or (saved and _settings(saved[0]) == _settings(used)):
-        return (run,)
-    return (f"{run}/{OTHERS}/{used.name}", "--run", run)
-
-
-def _settings(path: Path) -> Any:
-    with reading(path):
-        return read_yaml(read_text(path)).value
 
 
 def _recorded(environments: Iterable[dict[str, Any]]) -> list[Command]:

@@ -21,8 +21,6 @@ from report.plotting import (
     SEARCHED,
     dashes,
     framed,
-    house_style,
-    make_figure,
     panel_columns,
     short_label,
     step_axis,
@@ -242,8 +240,6 @@ BLOCKS_WORDS = (
     "span_keys: keys that a head sees in full; largest_cluster: share of tokens in a head's "
     "fullest cluster, at 1 routing chooses nothing; load: share of choices for each expert"
 )
-# Inches: a panel's height, that of a row of panels, room for a title, and left of the panels.
-_PANEL, _ROW, _HEAD, _LEFT = 1.15, 1.67, 0.3, 0.6
 
 
 @dataclass(frozen=True)
@@ -286,32 +282,35 @@ def described(metrics: pd.DataFrame, path: Path) -> Described:
 def blocks_figure(found: Described) -> Figure:
     """A panel for each slot: its numbers as thin lines, their mean as a thick one.
 
-    The panels of one label and name stand together, on one scale.
+    The panels of one label and name begin on a line of their own, on one scale.
     """
     columns = max(panel_columns(len(slots)) for slots in found.values())
-    heights = {key: _HEAD + _ROW * -(-len(slots) // columns) for key, slots in found.items()}
-    panel = min(5.4, 9.6 / columns)
-    width, height = _LEFT + panel * columns + 0.15, sum(heights.values()) + 0.1
+    lines = [
+        (key, list(slots.items())[first : first + columns])
+        for key, slots in found.items()
+        for first in range(0, len(slots), columns)
+    ]
     steps = np.concatenate([one.step_N for slots in found.values() for one in slots.values()])
-    with house_style():
-        figure = make_figure(width, height)
-        top = height
-        for (label, name), slots in found.items():
-            title = f"{short_label(label, 40)}: {short_label(name, 30)}"
-            figure.text(0.1 / width, (top - 0.22) / height, title, fontsize=9.5)
-            most = max(float(one.value_NK.max()) for one in slots.values())
-            for place, (slot, one) in enumerate(slots.items()):
-                row, column = divmod(place, columns)
-                left, bottom = _LEFT + panel * column, top - _HEAD - row * _ROW - 0.2 - _PANEL
-                box = (left / width, bottom / height, (panel - 0.35) / width, _PANEL / height)
-                axes = figure.add_axes(box)
-                _draw(axes, slot, one, most)
+    width, height = 0.85 + min(5.4, 9.6 / columns) * columns, 1.67 * len(lines) + 0.35
+    with framed(
+        width, height, len(lines), columns, left=0.7, right=0.15, top=0.3, bottom=0.45, sharex=True
+    ) as (figure, grid):
+        figure.subplots_adjust(wspace=0.2, hspace=0.4)
+        for (key, shown), line in zip(lines, grid, strict=True):
+            most = max(float(one.value_NK.max()) for one in found[key].values())
+            line[0].set_ylabel("\n".join(short_label(word, 20) for word in key))
+            for (slot, one), axes in zip(shown, line, strict=False):
+                _draw_numbers(axes, slot, one)
+                axes.set_ylim(0, 1.06 * most if most > 0 else 1)
                 step_axis(axes, int(steps.min()), int(steps.max()), ticks=4)
-            top -= heights[label, name]
+            for axes in line[len(shown) :]:
+                axes.remove()
+        for axes in grid[-1][: len(lines[-1][1])]:
+            axes.set_xlabel("step", labelpad=1)
     return figure
 
 
-def _draw(axes: Axes, slot: int, one: Series, most: float) -> None:
+def _draw_numbers(axes: Axes, slot: int, one: Series) -> None:
     low, high = float(one.value_NK[-1].min()), float(one.value_NK[-1].max())
     ends = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
     axes.set_title(f"slot {slot}: {ends}", loc="left", fontsize=8.0, pad=3)
@@ -320,6 +319,4 @@ def _draw(axes: Axes, slot: int, one: Series, most: float) -> None:
     shape: dict[str, Any] = {"marker": marker, "markersize": 3, "clip_on": not marker}
     axes.plot(one.step_N, one.value_NK, color="#0072b2", alpha=0.6, linewidth=0.9, **shape)
     axes.plot(one.step_N, one.value_NK.mean(axis=1), color=INK, linewidth=1.8, **shape)
-    axes.set_ylim(0, 1.06 * most if most > 0 else 1)
     axes.grid(axis="y")
-    axes.set_xlabel("step", labelpad=1)

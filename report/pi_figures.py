@@ -14,17 +14,15 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from PIL import Image
 
 from report.plotting import (
     BAND_OPACITY,
-    DPI,
     FAINT,
     INK,
     PI_MAP,
@@ -32,7 +30,6 @@ from report.plotting import (
     dashes,
     framed,
     house_style,
-    make_figure,
     panel_columns,
     pi_bar,
     short_label,
@@ -47,8 +44,7 @@ _WIDE = 2.0  # inches of a panel
 SLOTS_PER_ROW = 16
 _CELL_WIDTH, _CELL_HEIGHT = 0.5, 0.36  # inches, as the next ones
 _LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.3, 0.75, 0.46, 0.32, 0.46
-_NARROWEST = 5.4
-_LABEL_LENGTH = 18  # the longest kind
+_NARROWEST = 4.1  # beside the labels
 _TIE = 1e-6
 MOST_FRAMES = 40
 _FRAME_MS, _LAST_FRAME_MS = 160, 2500
@@ -136,41 +132,35 @@ def _starts_late(trajectory: Trajectory) -> bool:
 
 def heat_map(trajectory: Trajectory) -> Figure:
     """The last pi, slots by candidates, with the numbers; the likeliest ones are bold."""
-    with house_style():
-        grid = pi_grid(trajectory.pi_NLC.shape[1], trajectory.labels)
-        title = f"pi at step {int(trajectory.step_N[-1])}"
-        grid.show(trajectory.pi_NLC[-1], title, only_likeliest=False)
+    grid = pi_grid(trajectory.pi_NLC.shape[1], trajectory.labels)
+    title = f"pi at step {int(trajectory.step_N[-1])}"
+    grid.show(trajectory.pi_NLC[-1], title, only_likeliest=False)
     return grid.figure
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The drawn parts that change when pi changes."""
+    """The drawn parts that change when pi changes; a mesh for each line of slots."""
 
     figure: Figure
     title: Text
-    bands: tuple[tuple[int, AxesImage], ...]  # first slot of the band, its image
-    borders: tuple[LineCollection, ...]
-    text_CL: tuple[tuple[Text, ...], ...]
+    meshes: list[QuadMesh]
+    text_LC: list[list[Text]]
 
     def show(self, pi_LC: np.ndarray, title: str, *, only_likeliest: bool) -> None:
         """Colour the cells by pi and write numbers into them."""
         self.title.set_text(title)
-        for first, image in self.bands:
-            image.set_data(pi_LC[first : first + SLOTS_PER_ROW].T)
-        ahead_LC = pi_LC >= pi_LC.max(axis=1, keepdims=True) - _TIE
-        for candidate, row in enumerate(self.text_CL):
-            for slot, text in enumerate(row):
-                value = float(pi_LC[slot, candidate])
-                ahead = bool(ahead_LC[slot, candidate])
+        for line, mesh in enumerate(self.meshes):
+            mesh.set_array(pi_LC[line * SLOTS_PER_ROW : (line + 1) * SLOTS_PER_ROW].T)
+        for pi_C, texts in zip(pi_LC, self.text_LC, strict=True):
+            ahead_C = pi_C >= pi_C.max() - _TIE
+            for value, ahead, text in zip(pi_C.tolist(), ahead_C, texts, strict=True):
                 # Of candidates that stand level none is the choice.
-                likeliest = ahead and int(ahead_LC[slot].sum()) == 1
-                shown = ahead or not only_likeliest
-                text.set_visible(shown)
-                if shown:
-                    text.set_text(f"{value:.2f}")
-                    text.set_color(_ink_on(round(255 * value)))
-                    text.set_fontweight("bold" if likeliest else "normal")
+                likeliest = ahead and ahead_C.sum() == 1
+                text.set_visible(bool(ahead) or not only_likeliest)
+                text.set_text(f"{value:.2f}")
+                text.set_color(_ink_on(round(255 * value)))
+                text.set_fontweight("bold" if likeliest else "normal")
 
 
 @cache
@@ -179,68 +169,46 @@ def _ink_on(level: int) -> str:
     return text_on(to_hex(colormaps[PI_MAP](level)))
 
 
-def pi_grid(slots: int, labels: Sequence[str], *, dpi: int = DPI) -> Grid:
+def pi_grid(slots: int, labels: Sequence[str]) -> Grid:
     """An empty grid with its axes, labels and colour bar."""
-    rows = -(-slots // SLOTS_PER_ROW)
-    columns = min(slots, SLOTS_PER_ROW)
-    band_height = len(labels) * _CELL_HEIGHT
-    width = max(_LEFT + columns * _CELL_WIDTH + _RIGHT, _NARROWEST)
-    height = _TOP + rows * (band_height + _BETWEEN) - _BETWEEN + _BOTTOM
-    figure = make_figure(width, height, dpi=dpi)
-    title = figure.text(_LEFT / width, 1 - 0.17 / height, "", va="top", ha="left", fontsize=10)
-    bands, borders, text_CL = [], list[LineCollection](), [list[Text]() for _ in labels]
-    for row in range(rows):
-        first = row * SLOTS_PER_ROW
-        shown = min(SLOTS_PER_ROW, slots - first)
-        top = height - _TOP - row * (band_height + _BETWEEN)
-        axes = _band_axes(figure, top, first, shown, labels)
-        if row == rows - 1:
-            axes.set_xlabel("slot")
-        image = axes.imshow(
-            np.zeros((len(labels), shown)), cmap=PI_MAP, vmin=0, vmax=1, aspect="auto"
-        )
-        bands.append((first, image))
-        borders += _cell_borders(axes, shown, len(labels))
-        for candidate, texts in enumerate(text_CL):
-            texts += [
-                axes.text(x, candidate, "", ha="center", va="center", fontsize=8.5)
-                for x in range(shown)
+    columns, lines = min(slots, SLOTS_PER_ROW), -(-slots // SLOTS_PER_ROW)
+    band, right = len(labels) * _CELL_HEIGHT, max(_RIGHT, _NARROWEST - columns * _CELL_WIDTH)
+    width = _LEFT + columns * _CELL_WIDTH + right
+    height = _TOP + lines * (band + _BETWEEN) - _BETWEEN + _BOTTOM
+    meshes, text_LC = [], list[list[Text]]()
+    sizes: dict[str, Any] = {"left": _LEFT, "right": right, "top": _TOP, "bottom": _BOTTOM}
+    with framed(width, height, lines, **sizes) as (figure, grid):
+        figure.subplots_adjust(hspace=_BETWEEN / band)
+        title = figure.text(_LEFT / width, 1 - 0.17 / height, "", va="top", fontsize=10)
+        for first, axes in zip(range(0, slots, SLOTS_PER_ROW), grid[:, 0], strict=True):
+            shown = range(first, min(first + SLOTS_PER_ROW, slots))
+            cells = np.zeros((len(labels), len(shown)))
+            look = {"cmap": PI_MAP, "vmin": 0, "vmax": 1, "edgecolors": "white", "linewidth": 1.5}
+            meshes.append(axes.pcolormesh(cells, **look))
+            axes.set_xlim(0, columns)
+            axes.set_ylim(len(labels), 0)
+            axes.set_xticks(np.arange(len(shown)) + 0.5, map(str, shown))
+            axes.set_yticks(np.arange(len(labels)) + 0.5, [short_label(x, 18) for x in labels])
+            axes.tick_params(length=0)
+            axes.spines[:].set_visible(False)
+            place = {"ha": "center", "va": "center", "fontsize": 8.5}
+            text_LC += [
+                [axes.text(x + 0.5, y + 0.5, "", **place) for y in range(len(labels))]
+                for x in range(len(shown))
             ]
-    right, bottom = _LEFT + columns * _CELL_WIDTH + 0.14, height - _TOP - band_height
-    bar = pi_bar(figure, (right / width, bottom / height, 0.11 / width, band_height / height))
-    bar.tick_params(length=2, labelsize=7.5, color=INK)
-    texts_CL = tuple(tuple(texts) for texts in text_CL)
-    return Grid(figure, title, tuple(bands), tuple(borders), texts_CL)
-
-
-def _band_axes(figure: Figure, top: float, first: int, shown: int, labels: Sequence[str]) -> Axes:
-    """Axes of one row of slots; `top` in inches from the figure's lower end."""
-    width, height = figure.get_size_inches()
-    band_width, band_height = shown * _CELL_WIDTH, len(labels) * _CELL_HEIGHT
-    bottom = top - band_height
-    axes = figure.add_axes(
-        (_LEFT / width, bottom / height, band_width / width, band_height / height)
-    )
-    axes.set_xticks(range(shown), [str(first + x) for x in range(shown)])
-    axes.set_yticks(range(len(labels)), [short_label(name, _LABEL_LENGTH) for name in labels])
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    return axes
-
-
-def _cell_borders(axes: Axes, columns: int, rows: int) -> list[LineCollection]:
-    across, down = np.arange(1, columns) - 0.5, np.arange(1, rows) - 0.5
-    return [
-        axes.vlines(across, -0.5, rows - 0.5, color="white", linewidth=1.5),
-        axes.hlines(down, -0.5, columns - 0.5, color="white", linewidth=1.5),
-    ]
+        grid[-1, 0].set_xlabel("slot")
+        box = grid[0, 0].get_position()
+        bar = pi_bar(figure, (box.x1 + 0.14 / width, box.y0, 0.11 / width, box.height))
+        bar.tick_params(length=2, labelsize=7.5, color=INK)
+    return Grid(figure, title, meshes, text_LC)
 
 
 def write_animation(trajectory: Trajectory, path: Path) -> Path:
     """Write pi over the steps as a GIF that plays for ever and rests on its last frame."""
     rows = frame_rows(trajectory.step_N, trajectory.alpha_start, MOST_FRAMES)
+    grid = pi_grid(trajectory.pi_NLC.shape[1], trajectory.labels)
+    grid.figure.set_dpi(_ANIMATION_DPI)
     with house_style():
-        grid = pi_grid(trajectory.pi_NLC.shape[1], trajectory.labels, dpi=_ANIMATION_DPI)
         frames = list(_frames(grid, trajectory, rows))
     how: dict[str, Any] = {"palette": _palette(), "dither": Image.Dither.NONE}
     first, *rest = (Image.fromarray(frame).quantize(**how) for frame in frames)
@@ -265,22 +233,19 @@ def _palette() -> Image.Image:
 def _frames(grid: Grid, trajectory: Trajectory, rows: np.ndarray) -> Iterator[np.ndarray]:
     """RGB frames. Only what changes is drawn anew, which takes a tenth of a whole drawing."""
     canvas: Any = grid.figure.canvas
-    moving: list[Artist] = [image for _, image in grid.bands]
-    moving += [*grid.borders, grid.title, *(text for texts in grid.text_CL for text in texts)]
+    texts = [text for of_slot in grid.text_LC for text in of_slot]
+    moving: list[Artist] = [*grid.meshes, grid.title, *texts]
     for artist in moving:
         artist.set_animated(True)
     canvas.draw()
     background = canvas.copy_from_bbox(grid.figure.bbox)
     renderer = canvas.get_renderer()
+    digits = len(str(int(trajectory.step_N[-1])))  # padded, so that the text does not jump
     for row in rows:
-        grid.show(trajectory.pi_NLC[row], _title(trajectory, int(row)), only_likeliest=True)
+        step, tau = int(trajectory.step_N[row]), float(trajectory.tau_N[row])
+        title = f"step {step:>{digits}}   tau {tau:.2f}"
+        grid.show(trajectory.pi_NLC[row], title, only_likeliest=True)
         canvas.restore_region(background)
         for artist in moving:
             artist.draw(renderer)
         yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
-
-
-def _title(trajectory: Trajectory, row: int) -> str:
-    step, tau = int(trajectory.step_N[row]), float(trajectory.tau_N[row])
-    # Padded, so that the text does not jump.
-    return f"step {step:>{len(str(int(trajectory.step_N[-1])))}}   tau {tau:.2f}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from data import Tokenizer, TokenizerConfig, known_losses
+from data import Tokenizer, known_losses
 from hpo.config import SweepConfig
 from hpo.space import Space
 from pipeline.experiment import Experiment, changed_settings, with_settings
@@ -185,7 +185,10 @@ def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:
         ValueError: a trial's tokenizer loses text, or its model cannot be had.
         OSError: its model cannot be read.
     """
-    for config in _tokenizers(sweep):
+    source = random.Random(0)
+    varies = any(key.startswith("data.tokenizer") for key in sweep.space.keys)
+    for _ in range(DRAWS if varies else 1):
+        config = trial_experiment(sweep, sweep.space.draw(source), threads=1).data.tokenizer
         own = config == sweep.experiment.data.tokenizer
         if losses := tokenizer.losses if own else known_losses(config):
             settings = json.dumps(config.model_dump(exclude_defaults=True))
@@ -194,17 +197,6 @@ def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:
                 f"compared ({'; '.join(losses)}); use a lossless one (kind bpe, unigram or bytes, "
                 "without lower_case)"
             )
-
-
-def _tokenizers(sweep: Sweep) -> list[TokenizerConfig]:
-    """The different tokenizers of trials, as far as random draws of the space tell."""
-    varies = any(key.startswith("data.tokenizer") for key in sweep.space.keys)
-    source = random.Random(0)
-    tokenizers = [
-        trial_experiment(sweep, sweep.space.draw(source), threads=1).data.tokenizer
-        for _ in range(DRAWS if varies else 1)
-    ]
-    return [each for place, each in enumerate(tokenizers) if each not in tokenizers[:place]]
 
 
 def chosen_experiment(sweep: Sweep, params: Mapping[str, Any]) -> Experiment:

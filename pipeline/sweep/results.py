@@ -237,8 +237,7 @@ def write_experiments(sweep: Sweep, table: Sequence[Row]) -> dict[Path, Row]:
               for row in best}  # fmt: skip
     if (quick := no_slower(sweep, table)) is not None:
         wanted[run / _NO_SLOWER] = quick
-    check_experiments(run)
-    for old in _written(run):
+    for old in written_experiments(run):
         if old not in wanted:
             old.unlink()
     for path, row in wanted.items():
@@ -248,19 +247,16 @@ def write_experiments(sweep: Sweep, table: Sequence[Row]) -> dict[Path, Row]:
     return wanted
 
 
-def _written(run: Path) -> list[Path]:
-    """The experiments of best trials that are there."""
-    return [*run.glob("pareto/*.yaml"), *(p for p in (run / _BEST, run / _NO_SLOWER) if p.exists())]
-
-
-def check_experiments(run: Path) -> None:
-    """Raise ValueError where an experiment in the place of the best trial's is not a sweep's."""
-    for path in _written(run):
+def written_experiments(run: Path) -> list[Path]:
+    """The experiments of best trials that are there; ValueError where one is not a sweep's."""
+    paths = [*run.glob("pareto/*.yaml"), *run.glob(_BEST), *run.glob(_NO_SLOWER)]
+    for path in paths:
         if not path.is_file() or not path.read_bytes().startswith(_TITLE.encode()):
             raise ValueError(
                 f"{path}: no sweep wrote it, and the best trial's experiment comes there; move it "
                 "away, or use another --run"
             )
+    return paths
 
 
 def commands(sweep: Sweep, files: Mapping[Path, Row], interpreter: str) -> dict[str, str]:

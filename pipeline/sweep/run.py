@@ -18,8 +18,8 @@ from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, as_saved, set_up
 from pipeline.sweep import study as studies
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
-from pipeline.sweep.results import LOST, check_experiments, clean, finish, objectives, rows
-from pipeline.sweep.worker import USELESS, ResourceSlice, work
+from pipeline.sweep.results import LOST, clean, finish, objectives, rows, written_experiments
+from pipeline.sweep.worker import USELESS, share_of_gpus, share_of_threads, work
 from report.sweep.trials import value_text
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
@@ -171,9 +171,8 @@ class SweepRun:
         self._started += 1
         if self._started > self.workers + trials * (self.sweep.config.retries + 2):
             raise ValueError(f"{self._started} workers were started, and died again and again")
-        share = ResourceSlice(place, self.workers)
-        threads = asked_threads(self.sweep) or share.threads
-        arguments = (self.sweep, self.plan.inputs(), share.gpu, threads)
+        threads = asked_threads(self.sweep) or share_of_threads(self.workers)
+        arguments = (self.sweep, self.plan.inputs(), share_of_gpus(place), threads)
         process = get_context("spawn").Process(target=work, args=arguments, daemon=True)
         # Not for its imports either: a worker is asked to end by this process alone.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -191,7 +190,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
         ValueError: the experiment has no sweep, or another one is there.
         OSError: a file cannot be written.
     """
-    check_experiments(run_dir)
+    written_experiments(run_dir)
     sweep = _sweep_of(experiment, run_dir)
     own, identity = sweep.paths.own, studies.identity(sweep)
     has_trials = sweep.paths.trials.exists()
@@ -249,7 +248,7 @@ def _sweep_of(experiment: Experiment, run_dir: Path) -> Sweep:
 def _sweep_run(
     plan: RunPlan, sweep: Sweep, study: optuna.Study, workers: int, lock: FolderLock | None
 ) -> SweepRun:
-    threads = asked_threads(sweep) or ResourceSlice(0, workers).threads
+    threads = asked_threads(sweep) or share_of_threads(workers)
     if warning := too_many_threads(threads, workers, usable_cores()):
         print(warning, flush=True)
     return SweepRun(plan, sweep, study, workers, lock)

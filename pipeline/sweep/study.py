@@ -44,25 +44,27 @@ def create_study(sweep: Sweep, inputs: dict[str, str], *, begun: bool) -> optuna
         ValueError: the storage cannot be used, holds another sweep of this name, or lacks one that
             was begun.
     """
-    storage = _storage(sweep)
-    name = _name(sweep)
-    is_new = name not in {study.study_name for study in storage.get_all_studies()}
-    if begun and is_new:
-        raise ValueError(
-            f"{sweep.shown_storage}: no study {name}, though {sweep.paths.trials} holds trials "
-            "that it knew; put it back, give the sweep.storage of before, or use another --run "
-            "directory"
-        )
+    storage, name = _storage(sweep), _name(sweep)
+    known = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+    if IDENTITY not in known.get(name, {}):
+        if begun:
+            raise ValueError(
+                f"{sweep.shown_storage}: no study {name}, though {sweep.paths.trials} holds trials "
+                "that it knew; put it back, give the sweep.storage of before, or use another --run "
+                "directory"
+            )
+        if name in known:  # its making was cut short
+            optuna.delete_study(study_name=name, storage=storage)
     study = optuna.create_study(
         storage=storage,
         study_name=name,
         directions=["minimize"] * len(sweep.config.objectives),
         load_if_exists=True,
     )
-    if is_new:
+    if IDENTITY in study.user_attrs:
+        _check(study, sweep, inputs)
+    else:
         study.set_metric_names(list(sweep.config.objectives))
-        study.set_user_attr("parnas", _identity_of(sweep, inputs))
-    _check(study, "parnas", sweep, inputs)
     if (why := why_no_baseline(sweep)) is not None:
         print(f"no trial with the file's own values: {why}", flush=True)
     fill(study, points(sweep))
@@ -86,7 +88,7 @@ def join_study(sweep: Sweep, inputs: dict[str, str]) -> optuna.Study:
             f"{sweep.shown_storage}: no sweep {name} there yet; start it with sweep.py"
         )
     study = optuna.load_study(study_name=name, storage=storage)
-    _check(study, IDENTITY, sweep, inputs)
+    _check(study, sweep, inputs)
     return _ready(study, sweep)
 
 
@@ -99,9 +101,9 @@ def _identity_of(sweep: Sweep, inputs: dict[str, str]) -> str:
     return identity_hash({**identity(sweep), **inputs})
 
 
-def _check(study: optuna.Study, key: str, sweep: Sweep, inputs: dict[str, str]) -> None:
+def _check(study: optuna.Study, sweep: Sweep, inputs: dict[str, str]) -> None:
     """Raise ValueError where a study's trials could not be compared with this experiment's."""
-    if study.user_attrs.get(key) != _identity_of(sweep, inputs):
+    if study.user_attrs[IDENTITY] != _identity_of(sweep, inputs):
         raise ValueError(
             f"study {study.study_name}: is that of another experiment, space, text or tokenizer; "
             "repeat the file and the --set of its first start, or use another --run directory "

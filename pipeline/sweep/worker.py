@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cached_property
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
@@ -30,39 +29,29 @@ from utils.files import words_of
 
 # Exit code of a worker that nothing is left for, and of one for which a second one would not help.
 DONE, USELESS = 0, 2
-# With these a trial takes the GPU of its worker; a numbered one is the user's own choice.
-_ANY_GPU = ("auto", "cuda")
 
 
-@dataclass(frozen=True)
-class ResourceSlice:
-    """One worker's part of a machine: which of how many it is, from 0."""
+def share_of_threads(workers: int) -> int:
+    """CPU threads of each trial: what OMP_NUM_THREADS says, else a worker's share of the cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() else max(1, usable_cores() // workers)
 
-    place: int = 0
-    workers: int = 1
 
-    @property
-    def threads(self) -> int:
-        """CPU threads of each of its trials: what OMP_NUM_THREADS says, else its share of cores."""
-        given = os.environ.get("OMP_NUM_THREADS", "")
-        return int(given) if given.isdecimal() else max(1, usable_cores() // self.workers)
-
-    @cached_property
-    def gpu(self) -> str | None:
-        """The GPU that is its own, as CUDA_VISIBLE_DEVICES names it."""
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible is not None:
-            gpus = [name for name in visible.split(",") if name]
-        else:
-            gpus = [str(number) for number in range(torch.cuda.device_count())]
-        return gpus[self.place % len(gpus)] if gpus else None
+def share_of_gpus(place: int) -> str | None:
+    """The GPU of a worker, as CUDA_VISIBLE_DEVICES names it."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        visible = ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = [name for name in visible.split(",") if name]
+    return gpus[place % len(gpus)] if gpus else None
 
 
 def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) -> None:
     """Run trials until none is left; the body of a worker's process, which exits with its code."""
     os.setpgrp()  # Ctrl-C is for the parent, which asks for an end once
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if gpu is not None and sweep.experiment.run.device in _ANY_GPU:
+    # A numbered GPU is the user's own choice.
+    if gpu is not None and sweep.experiment.run.device in ("auto", "cuda"):
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     try:
         with StopRequest().listening() as stop:

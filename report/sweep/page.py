@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from report import html
-from report.stack import Palette, palette_of, stack
+from report.layouts import Palette, palette_of, stack
 from report.sweep.tables import headline, warning
 from report.sweep.trials import (
     Row,
@@ -43,9 +43,7 @@ def write_sweep_report(run: Path) -> Path:
         ValueError: `sweep.json` is broken.
     """
     sweep = read_sweep(run / "sweep.json")
-    layouts = [(row.layout or "").split() for row in sweep.rows]
-    longest = max(map(len, layouts), default=1)
-    palette = palette_of((word for words in layouts for word in words), longest)
+    palette = palette_of((row.layout or "").split() for row in sweep.rows)
     # The best trials, or all that no other one beats, behind the baseline.
     baseline = baseline_of(sweep.rows)
     best = [row for row in done(sweep.rows) if row.number in sweep.best and row != baseline]

@@ -7,9 +7,15 @@ from html import unescape
 import pytest
 
 from report.answer import saving
-from report.layouts import Contender, in_order_of_interest
+from report.layouts import (
+    ROWS,
+    Contender,
+    in_order_of_interest,
+    palette_of,
+    stack,
+    stack_columns,
+)
 from report.page import write_report
-from report.stack import ROWS, palette_of, stack, stack_columns
 from tests.report.html_page import Page
 
 NAMES = ("argmax-0", "interleaved", *(f"rule-{i}" for i in range(7)))
@@ -189,7 +195,7 @@ def test_layouts_without_nats_come_last():
 )
 def test_a_stack_of_many_slots_goes_on_in_another_column(slots, columns, rows):
     labels = [f"kind-{i % 3}" for i in range(slots)]
-    drawn = stack(labels, palette_of(labels, slots)).columns
+    drawn = stack(labels, palette_of([labels]))
     assert stack_columns(slots) == columns == len(drawn)
     assert len(drawn[0][1]) == rows <= ROWS
     assert [first for first, _ in drawn] == [column * rows for column in range(columns)]
@@ -198,7 +204,7 @@ def test_a_stack_of_many_slots_goes_on_in_another_column(slots, columns, rows):
 
 
 def test_a_letter_has_the_colour_of_its_kind():
-    hues = palette_of(["attention", "a", "dense", "d", "other"], 1).hues
+    hues = palette_of([["attention", "a", "dense", "d", "other"]]).hues
     assert hues["attention"] == hues["a"]
     assert hues["dense"] == hues["d"]
     assert len(set(hues.values())) == 3

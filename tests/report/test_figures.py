@@ -71,8 +71,8 @@ def test_without_files_there_are_no_figures(make):
 def test_heat_map_shows_the_last_pi(make):
     shown = read_trajectory(make.pi_file(make.run, slots=18, steps=5))
     figure = heat_map(shown)
-    images = [image for axes in figure.axes for image in axes.get_images()]
-    assert np.array_equal(np.hstack([image.get_array() for image in images]), shown.pi_NLC[-1].T)
+    meshes = [axes.collections[0] for axes in figure.axes[:2]]
+    assert np.array_equal(np.hstack([mesh.get_array() for mesh in meshes]), shown.pi_NLC[-1].T)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert sorted(texts) == sorted(f"{value:.2f}" for value in shown.pi_NLC[-1].flat)
 
@@ -118,7 +118,7 @@ def test_an_animation_colours_the_cells_by_pi(make):
         image.seek(image.n_frames - 1)
         last = image.convert("RGB")
     # The upper left corners of the two cells, away from their numbers.
-    found = [last.getpixel((130, 51)), last.getpixel((130, 87))]
+    found = [last.getpixel((135, 52)), last.getpixel((135, 88))]
     expected = colormaps[plotting.PI_MAP](shown.pi_NLC[-1, 0], bytes=True)[:, :3]
     assert np.array(found) == pytest.approx(expected.astype(int), abs=8)
 
@@ -160,11 +160,10 @@ def test_the_searched_layout_has_its_colour_wherever_it_stands(make):
 def test_candidates_that_stand_level_are_no_choice():
     grid = pi_grid(2, ("dense", "attention", "identity"))
     grid.show(np.array([[1, 1, 1], [1, 2, 0]]) / 3, "", only_likeliest=True)
-    shown = [[text.get_visible() for text in row] for row in grid.text_CL]
-    weights = [[text.get_fontweight() for text in row] for row in grid.text_CL]
-    assert np.transpose(shown).tolist() == [[True] * 3, [False, True, False]]
-    assert [row[0] for row in weights] == ["normal"] * 3
-    assert weights[1][1] == "bold"
+    shown = [[text.get_visible() for text in slot] for slot in grid.text_LC]
+    weights = [[text.get_fontweight() for text in slot] for slot in grid.text_LC]
+    assert shown == [[True] * 3, [False, True, False]]
+    assert weights == [["normal"] * 3, ["normal", "bold", "normal"]]
 
 
 @pytest.mark.parametrize(

@@ -82,17 +82,19 @@ def demo() -> Claims:
     share = chosen["latency_ms"] / plain["latency_ms"]
     more = chosen["perplexity"] / plain["perplexity"] - 1
     assert chosen["perplexity"] == pytest.approx(cut["perplexity"], rel=0.005)
-    yield README, (
+    says = (
         f"At {share:.2f}x of `interleaved`'s latency it has {100 * more:.0f}% more perplexity; "
         "`interleaved-5`, the same cut to these FLOPs, has as much"
     )
+    yield README, says
     tried = sorted(content["derived"], key=lambda layout: float(layout["valid_nats"]))
     assert [bool(layout["rule"]) for layout in tried] == [True] * 5 + [False]
     assert tried[0]["rule"].startswith("attention first")
-    yield README, (
+    says = (
         "`derive.py` trained five layouts of rules and the search's best one. "
         'The rule "attention first" won, and the search\'s layout came last.'
     )
+    yield README, says
 
 
 def ranked() -> Claims:
@@ -114,18 +116,20 @@ def searched() -> Claims:
     fresh = [regret for name in FRESH for regret in searches[name]["regrets"]["each"]]
     assert len(fresh) == len({seed for name in FRESH for seed in searches[name]["seeds"]}) == 20
     for page in (README, "docs/evaluation.md"):
-        yield page, (
+        says = (
             f"layouts lie {statistics.fmean(fresh):.3f} nats above the best, and those of random "
             f"search at its cost {searches[FRESH[0]]['random_regret']:.3f}"
         )
+        yield page, says
     soft, table = searches[BEFORE], read_table(RESULTS / "layoutbench.csv")
     assert len(soft["seeds"]) == 5
     interleaved = regret_of(table, ["adadad"]).mean
-    yield "docs/evaluation.md", (
+    says = (
         "A search with `soft` for weights and alpha lies "
         f"{soft['regrets']['mean']:.3f} above the best (five other seeds). Of the rules, which "
         f"cost one training, `interleaved` lies {interleaved:.3f} above the best"
     )
+    yield "docs/evaluation.md", says
     assert regret_of(table, ["aaaddd"]).mean == 0.0, "k = 2, which 6 slots have by default"
     yield README, "The rule `sandwich` is the best"
 
@@ -134,10 +138,11 @@ def within_two_attentions() -> Claims:
     (row,) = (each for each in record("budget_regret.json")["budgets"] if each["attentions"] == 2)
     assert len(row["top_k"]["each"]) == 5
     rules = min(rule["regret"] for rule in row["rules"].values())
-    yield README, (
+    says = (
         f"`top_k`'s layouts lie {row['top_k']['mean']:.3f} nats above the best, random search's "
         f"{row['random_search']:.3f} and the rules' {rules:.3f} and more"
     )
+    yield README, says
 
 
 def replayed() -> Claims:
@@ -147,12 +152,13 @@ def replayed() -> Claims:
         for name, method in contest["methods"].items()
     }
     (wide, wider), tight = ("0.65x", "0.75x"), "0.5x"
-    yield README, (
-        f"lie {regret[wide, 'finals']} and {regret[wider, 'finals']} nats above the best at 0.65x "
-        f"and 0.75x of the FLOPs, random search {regret[wide, 'random search']} and "
+    says = (
+        f"lie {regret[wide, 'finals']} and {regret[wider, 'finals']} nats above the best at "
+        f"0.65x and 0.75x of the FLOPs, random search {regret[wide, 'random search']} and "
         f"{regret[wider, 'random search']}. At 0.5x they lie {regret[tight, 'finals']} above it, "
         f"[short trainings](docs/predictor.md) {regret[tight, 'predictor']}."
     )
+    yield README, says
     after = ", ".join(regret[within, "finals + search"] for within in (tight, wide))
     says = f"lies {after} and {regret[wider, 'finals + search']} above it"
     yield "docs/predictor.md", says
@@ -169,10 +175,11 @@ def steps() -> Claims:
         yield BENCHMARKS, f"| {shape}, tokens/s | {' | '.join([*cells, *over[shape]])} |"
         yield README, f"| {cells[0]} tokens/s |"
     (small, _, low), (large, _, high) = over.values()
-    yield BENCHMARKS, (
+    says = (
         f"{small} (small) and {large} (large) times as fast as that of a textbook Transformer-XL, "
         f"and reaches {low} and {high} of a practical ceiling"
     )
+    yield BENCHMARKS, says
 
 
 def other_times() -> Claims:
@@ -202,9 +209,8 @@ def other_times() -> Claims:
 
 def scaling() -> Claims:
     found = record("step_scaling_slots_small.json")["line_ms"]
-    yield BENCHMARKS, (
-        f"{found['at_zero']:.1f} ms + {found['slope']:.2f} ms a slot, R2 {found['r2']:.3f}"
-    )
+    says = f"{found['at_zero']:.1f} ms + {found['slope']:.2f} ms a slot, R2 {found['r2']:.3f}"
+    yield BENCHMARKS, says
     large = record("step_scaling_memory_large.json")["memories"]
     cells = [f"{large[memory]['excess_percent']:+.0f}%" for memory in ("0", "64", "256", "512")]
     own = " | ".join([f"{cells[0]} | | | {cells[1]} | 0", *cells[2:]])
@@ -229,11 +235,12 @@ def speeds_of_kinds() -> Claims:
         why = f"{kind['why']} |" if is_slower else "|"
         yield page, f"| `{name}` | {speeds} | {kind['cache_bytes'] / 1024:,.0f} | {why}"
     base = kinds["attention"]
-    yield page, (
+    says = (
         f"evaluates {base['evaluation_tokens_per_s']:,.0f} tokens a second, trains "
         f"{base['training_tokens_per_s']:,.0f}, and decodes a token in "
         f"{base['decode_ms_per_token']:.1f} ms"
     )
+    yield page, says
     rounds_ms = base["sides"]["decode"]["rounds_ms"]
     between = f"seven rounds lay between {min(rounds_ms):.1f} and {max(rounds_ms):.1f} ms"
     yield page, f"{between}, so the {kinds['multi_query']['over_attention']['decode']:.2f}"

@@ -2,8 +2,6 @@
 
 import json
 import math
-import re
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -11,24 +9,22 @@ import pytest
 from scipy import stats
 
 from benchmarks import headline
-from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, arms_of, chosen, rate_of
+from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, chosen, rate_of
 from benchmarks.arms_differences import welch
-from benchmarks.arms_figure import ArmRow, arms_figure
 from benchmarks.arms_report import (
     TrainedArm,
     comparison_lines,
     difference_of,
-    figure_rows,
     nats_of,
     primary_line,
-    report_lines,
 )
 from benchmarks.arms_stages import next_trainings
 from benchmarks.headline import check_same_trainings, job_of
 from benchmarks.keys import key_of
 from benchmarks.layout_rows import Row
-from model import LanguageModel
+from nas.statistics.intervals import paired_interval
 from pipeline.experiment import load_experiment
+from tests.runs import Capture
 from utils.files import csv_of
 
 
@@ -130,36 +126,6 @@ def test_the_choice_is_the_best_mean_of_those_that_were_trained_again() -> None:
     assert nats_of(arm, layout, 1e-3, rows) == {0: 5.0}
 
 
-def test_a_comparison_names_arms_of_the_file_or_those_to_come() -> None:
-    given = ARMS.model_dump() | {"comparisons": [{"arm": "chosen", "against": ["cut"]}]}
-    with pytest.raises(ValueError, match=r"comparisons name \['cut'\], which are no arms; known:"):
-        Arms.model_validate(given)
-    assert Arms.model_validate(given | {"to_come": ["cut"]}).to_come == ("cut",)
-    with pytest.raises(ValueError, match="names of arms must differ"):
-        Arms.model_validate(given | {"to_come": ["cut", "chosen"]})
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("{rates: 3}", "rates: "),
-        ("{rates: [1e-3", "expected"),
-        ("{rates: [1e-3], rates: [2e-3]}", "rates: "),
-        ("[]", "expected a mapping of keys, found a list"),
-        ("rates:\0\xff", "not UTF-8 text"),
-        ("{rates: [1e-3], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arm: []}]}",
-         "groups[0].arm: "),
-    ],
-)  # fmt: skip
-def test_a_mistake_in_a_file_of_arms_is_one_line(tmp_path: Path, given: str, words: str) -> None:
-    file = tmp_path / "arms.yaml"
-    file.write_text(given, encoding="latin-1")
-    with pytest.raises(ValueError, match=re.escape(words)) as refused:
-        arms_of(file)
-    assert str(refused.value).startswith(f"{file}:")
-    assert "\n" not in str(refused.value)
-
-
 def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:
     rows, stages = list[Row](), list[list[tuple[str, float, int]]]()
     while missing := next_trainings(ARMS, rows):
@@ -173,41 +139,6 @@ def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:
     ]
 
 
-def test_what_another_experiment_trained_alike_is_not_trained_again(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("ours.csv", "theirs.csv", "none.csv")]
-    ours, theirs = rated()[:3], rated()[3:]
-    for path, rows in zip(paths, (ours, theirs), strict=False):
-        path.write_text(csv_of(rows, [*rows[0]]))
-    first, *also = paths
-    assert headline.known_rows(Namespace(csv=first, also=also)) == rated()
-    assert next_trainings(ARMS, rated())[0][-1] == 200, "all rates are known"
-
-
-def test_rows_of_another_experiment_count_only_where_it_trains_alike(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    def key_file(name: str, *settings: str) -> Path:
-        key = key_of(load_experiment(experiment_file, settings), {"corpus": "c0ffee"})
-        (tmp_path / name).write_text(json.dumps({**key, "commit": name}))
-        return tmp_path / name
-
-    theirs = key_file("theirs.json")
-    more = "model.candidates=[attention, short_conv, dense, identity]"
-    check_same_trainings(key_file("ours.json", more), theirs)
-    wide = "model.candidates=[{kind: attention, n_heads: 4}, dense, identity]"
-    for other, words in (
-        ("retrain.steps=24", "retrain.steps is 25, now 24"),
-        ("model.d_model=8", "model.d_model is 16, now 8"),
-        (wide, "model.candidates is"),
-    ):
-        with pytest.raises(ValueError, match=f"{words}.*give no such --also"):
-            check_same_trainings(key_file("ours.json", other), theirs)
-    row = [rated()[0]]
-    (tmp_path / "ours.csv").write_text(csv_of(row, [*row[0]]))
-    with pytest.raises(ValueError, match="give no such --also"):
-        headline.known_rows(Namespace(csv=tmp_path / "ours.csv", also=[tmp_path / "theirs.csv"]))
-
-
 def test_a_shorter_layout_is_filled_up_with_what_adds_nothing(experiment_file: Path) -> None:
     experiment = load_experiment(experiment_file, [])
     job = job_of(("ad", {"model.d_ffn": 8}, 4e-3, 7), experiment, Path("run"))
@@ -215,30 +146,6 @@ def test_a_shorter_layout_is_filled_up_with_what_adds_nothing(experiment_file: P
     assert job.experiment.model.d_ffn == 8
     assert (job.experiment.run.seed, job.experiment.retrain.optimiser.lr) == (7, 4e-3)
     assert job.name == "ad, model.d_ffn=8, lr 0.004, seed 7"
-
-
-def test_a_trained_arm_is_timed_at_the_width_that_its_settings_give(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: dict[str, LanguageModel] = {}
-    monkeypatch.setattr(headline, "write_times", lambda path, by, models: given.update(models))
-    file = tmp_path / "arms.yaml"
-    file.write_text(
-        "{rates: [0.003], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arms: ["
-        "{name: wide, layout: ad, seeds: [0]},"
-        "{name: narrow, layout: adad, settings: {model.d_model: 8}, seeds: [0]},"
-        "{name: not trained, layout: dd, seeds: [0]}]}]}"
-    )
-    rows = [
-        row("ad", 3e-3, 1, 4.0),
-        row("ad", 3e-3, 0, 4.0),
-        row("adad", 3e-3, 0, 4.0, '{"model.d_model": 8}'),
-    ]
-    (tmp_path / "x.csv").write_text(csv_of(rows, [*rows[0]]))
-    options = ["--arms", file, "--csv", tmp_path / "x.csv", "--json", tmp_path / "x.json"]
-    words = ["time", experiment_file, "--run", tmp_path / "run", *options]
-    headline.main([*map(str, words)])
-    assert {name: model.d_model for name, model in given.items()} == {"wide": 16, "narrow": 8}
 
 
 def test_comparisons_are_welchs_with_holms_p_values() -> None:
@@ -267,90 +174,60 @@ def test_comparisons_are_welchs_with_holms_p_values() -> None:
         assert line.endswith(f"(Holm, 5 comparisons): {verdict}")
 
 
-def test_an_arm_stands_beside_the_first_one_of_as_many_steps() -> None:
-    longer = {"retrain.steps": 60}
-    arm = [
-        Arm(name="whole", layout="adadad", seeds=(0,)),
-        Arm(name="cut", layout="ad", seeds=(0,)),
-        Arm(name="long whole", layout="adadad", settings=longer, seeds=(0,)),
-        Arm(name="long cut", layout="ad", settings=longer, seeds=(0,)),
-    ]
-    arms = ARMS.model_copy(update={"groups": (Group(name="one", arms=tuple(arm)),)})
-    rows = rated() + [
-        row(layout, lr, 0, nats, settings)
-        for layout, lr, nats, settings in (
-            ("adadad", 2e-3, 4.0, "{}"),
-            ("ad", 1e-3, 4.5, "{}"),
-            ("adadad", 2e-3, 3.0, '{"retrain.steps": 60}'),
-            ("ad", 1e-3, 3.125, '{"retrain.steps": 60}'),
-        )
-    ]
-    times = {"latency": {"median_ms": {"whole": 4.0, "long whole": 5.0, "long cut": 1.0}}}
-    lines = [line for line in report_lines(arms, rows, times) if " n 1  " in line]
-    assert [line.partition(" nats")[2].split() for line in lines] == [
-        ["latency", "1.000x"],
-        ["+0.5000"],
-        ["latency", "1.000x"],
-        ["+0.1250", "latency", "0.200x"],
-    ]
+def test_rows_of_another_experiment_count_only_where_it_trains_alike(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    def key_file(name: str, *settings: str) -> Path:
+        key = key_of(load_experiment(experiment_file, settings), {"corpus": "c0ffee"})
+        (tmp_path / name).write_text(json.dumps({**key, "commit": name}))
+        return tmp_path / name
+
+    theirs = key_file("theirs.json")
+    more = "model.candidates=[attention, short_conv, dense, identity]"
+    check_same_trainings(key_file("ours.json", more), theirs)
+    wide = "model.candidates=[{kind: attention, n_heads: 4}, dense, identity]"
+    for other, words in (("retrain.steps=24", "retrain.steps is 25, now 24"), (wide, "candidates")):
+        with pytest.raises(ValueError, match=f"{words}.*give no such --also"):
+            check_same_trainings(key_file("ours.json", other), theirs)
 
 
-def test_the_figure_shows_what_the_report_says() -> None:
-    """Five pairs have an interval of their own; fewer have Welch's, as in the report.
-
-    A comparison waits until every seed of its arms is trained.
-    """
-    seeds = (0, 1, 2, 3, 4)
-    arms = ARMS.model_copy(
-        update={
-            "groups": (
-                Group(
-                    name="one",
-                    arms=(
-                        Arm(name="whole", layout="adadad", seeds=seeds),
-                        Arm(name="cut", layout="ad", seeds=seeds),
-                        Arm(name="other", layout="da", seeds=(0, 1)),
-                        Arm(name="half", layout="aad", seeds=(0, 1)),
-                    ),
-                ),
-            ),
-            "comparisons": (
-                Comparison(arm="cut", against=("whole",), primary=True),
-                Comparison(arm="other", against=("whole",)),
-                Comparison(arm="cut", against=("still to come",)),
-                Comparison(arm="half", against=("whole",)),
-            ),
-        }
+def test_the_report_and_its_figure(tmp_path: Path, capsys: Capture) -> None:
+    """An arm is beside the first one of as many steps; a comparison waits for all of its seeds."""
+    (tmp_path / "arms.yaml").write_text(
+        "rates: [1e-3, 2e-3]\nrate_seed: 100\nrate_layouts: [adadad, adad]\ngroups:\n"
+        "- name: one\n  arms:\n"
+        "  - {name: whole, layout: adadad, seeds: [0, 1, 2, 3, 4]}\n"
+        "  - {name: cut, layout: ad, seeds: [0, 1, 2, 3, 4]}\n"
+        "  - {name: other, layout: da, seeds: [0, 1]}\n"
+        "  - {name: half, layout: aad, seeds: [0, 1]}\n"
+        "  - {name: long whole, layout: adadad, settings: {retrain.steps: 60}, seeds: [0]}\n"
+        "  - {name: long cut, layout: ad, settings: {retrain.steps: 60}, seeds: [0]}\n"
+        "comparisons:\n- {arm: cut, against: [whole], primary: true}\n"
+        "- {arm: other, against: [whole]}\n- {arm: half, against: [whole]}\n"
     )
-    nats = np.random.default_rng(5).normal(size=(4, 5))
-    assert figure_rows(arms, rated(), {}) == [], "nothing to compare yet"
+    nats = np.random.default_rng(5).normal(size=(4, 5)).round(6)
     rows = rated() + [
         row(layout, 2e-3 if layout == "adadad" else 1e-3, seed, nats[place, seed])
-        for place, layout in enumerate(("adadad", "ad", "da", "aad"))
-        for seed in (seeds if place < 2 else seeds[:2] if place == 2 else seeds[:1])
+        for place, (layout, seeds) in enumerate({"adadad": 5, "ad": 5, "da": 2, "aad": 1}.items())
+        for seed in range(seeds)
     ]
-    times = {"latency": {"median_ms": {"whole": 4.0, "cut": 1.0}}}
-    every = [one.model_copy(update={"primary": False}) for one in arms.comparisons]
-    none_primary = arms.model_copy(update={"comparisons": (*every,)})
-    first, cut, other = figure_rows(none_primary, rows, times)
-    assert [one.name for one in figure_rows(arms, rows, times)] == ["whole", "cut"]
-    assert (first.name, first.less_nats, first.interval_nats) == ("whole", (), None)
-    assert (first.latency_x, cut.latency_x, other.latency_x) == (1.0, 0.25, None)
-    assert cut.less_nats == pytest.approx(tuple(nats[1] - nats[0]))
-    lines = [*report_lines(arms, rows, times)]
-    for one, head in ((cut, "primary: cut less whole"), (other, "compared: other less whole")):
-        assert one.interval_nats is not None
-        mean, half = one.interval_nats
-        assert any(line.startswith(f"{head} {mean:+.4f} +- {half:.4f} nats") for line in lines)
-    assert lines[-2:] == ["planned: cut less still to come", "planned: half less whole"]
-    assert any("(Holm, 3 comparisons)" in line for line in lines)
-    assert (
-        arms_figure([first, cut, other], 0.02).axes[1].get_xlabel().startswith("test nats less w")
-    )
-
-
-def test_the_figure_shows_an_arm_of_one_training_where_it_is() -> None:
-    rows = [ArmRow("whole", "adad"), ArmRow("single", "ad", (0.25,))]
-    axes = arms_figure(rows).axes[1]
-    points = [line.get_xdata() for line in axes.lines if line.get_marker() == "o"]
-    assert [[*of] for of in points] == [[0], [0.25]]
+    long = '{"retrain.steps": 60}'
+    rows += [row("adadad", 2e-3, 0, 3.0, long), row("ad", 1e-3, 0, 3.125, long)]
+    times = {"latency": {"median_ms": {"whole": 4.0, "long whole": 5.0, "long cut": 1.0}}}
+    (tmp_path / "rows.csv").write_text(csv_of(rows, [*rows[0]]))
+    (tmp_path / "times.json").write_text(json.dumps(times))
+    files = {"arms": "arms.yaml", "csv": "rows.csv", "times": "times.json", "figure": "arms.png"}
+    words = [word for key, name in files.items() for word in (f"--{key}", str(tmp_path / name))]
+    assert headline.main(["report", *words]) == 0
+    assert (tmp_path / "arms.png").read_bytes().startswith(b"\x89PNG")
+    lines = capsys.readouterr().out.splitlines()
+    once = [line.partition(" nats")[2].split() for line in lines if " n 1  " in line]
+    assert once[-2:] == [["latency", "1.000x"], ["+0.1250", "latency", "0.200x"]]
+    mean, half = paired_interval((nats[1] - nats[0]).tolist())
+    (primary,) = (line for line in lines if line.startswith("primary: cut less whole"))
+    assert f"{mean:+.4f} +- {half:.4f} nats over 5 seeds" in primary
+    difference = welch(nats[2, :2], nats[0])
+    assert difference is not None
+    head = f"compared: other less whole {difference.mean_nats:+.4f} +- {difference.half_nats:.4f}"
+    assert any(line.startswith(head) and "(Holm, 2 comparisons)" in line for line in lines)
+    assert lines[-1] == "planned: half less whole"

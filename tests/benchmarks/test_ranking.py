@@ -10,18 +10,10 @@ from benchmarks.ranking import (
     Resamples,
     Tau,
     ceiling_tau,
-    kendall,
     ranking,
     weighted_taus,
 )
 from nas.statistics.intervals import smallest_visible
-
-
-def test_tau_is_undefined_where_all_is_alike() -> None:
-    assert kendall(np.ones(5), np.arange(5.0)) is None
-    assert kendall(np.arange(5.0), np.ones(5)) is None
-    assert Resamples.of(5).tau(np.ones(5), np.arange(5.0)) == Tau(None)
-    assert str(Tau(None)) == "undefined (all alike)"
 
 
 def test_a_weight_is_how_often_a_thing_stands_there() -> None:
@@ -33,9 +25,7 @@ def test_a_weight_is_how_often_a_thing_stands_there() -> None:
         assert tau == pytest.approx(kendalltau(one_N[rows], other_N[rows]).statistic, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("layouts", "seeds", "noise"), [(24, 2, 0.3), (24, 2, 0.8), (40, 3, 0.8), (64, 2, 0.3)]
-)
+@pytest.mark.parametrize(("layouts", "seeds", "noise"), [(24, 2, 0.3), (40, 3, 0.8)])
 def test_the_ceiling_is_what_the_truth_reaches(layouts: int, seeds: int, noise: float) -> None:
     generator = np.random.default_rng(layouts)
     found, reached = [], []
@@ -53,17 +43,6 @@ def test_without_noise_the_ceiling_is_1_and_without_differences_0() -> None:
     assert ceiling_tau(np.stack([true_N, true_N])) == pytest.approx(1)
     assert ceiling_tau(np.stack([true_N, -true_N])) == 0
     assert ceiling_tau(np.ones((2, 12))) == 0
-
-
-def test_the_interval_is_the_bootstraps() -> None:
-    generator = np.random.default_rng(2)
-    one_N = generator.normal(size=16)
-    other_N = one_N + generator.normal(size=16)
-    found = Resamples.of(16).tau(one_N, other_N)
-    rows = [generator.integers(16, size=16) for _ in range(2000)]
-    taus = [kendalltau(one_N[row], other_N[row]).statistic for row in rows]
-    assert (found.low, found.high) == pytest.approx(np.nanquantile(taus, [0.025, 0.975]), abs=0.05)
-    assert found == Resamples.of(16).tau(one_N, other_N)
 
 
 def layouts(n: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -115,7 +94,7 @@ def plain_taus(one_N: np.ndarray, other_N: np.ndarray, weight_BN: np.ndarray) ->
     return np.array([kendalltau(one_N[row], other_N[row]).statistic for row in rows])
 
 
-@pytest.mark.parametrize("noise", [0.2, 0.8, 3.0])
+@pytest.mark.parametrize("noise", [0.2, 3.0])
 def test_the_lead_is_over_the_best_rival_and_allows_for_the_choice(noise: float) -> None:
     alone_SN, supernet_N, _ = layouts(14, noise)
     truth_N = alone_SN.mean(axis=0)
@@ -136,9 +115,8 @@ def test_the_lead_is_over_the_best_rival_and_allows_for_the_choice(noise: float)
 
 def test_agreement_is_the_mean_over_pairs_of_three_seeds() -> None:
     generator = np.random.default_rng(5)
-    rows_SN = generator.normal(size=12) + np.array([[0.1], [0.5], [2.0]]) * generator.normal(
-        size=(3, 12)
-    )
+    noise_SN = np.array([[0.1], [0.5], [2.0]]) * generator.normal(size=(3, 12))
+    rows_SN = generator.normal(size=12) + noise_SN
     resamples = Resamples.of(12, 200)
     found = resamples.mean_tau(rows_SN)
     pairs = list(itertools.combinations(rows_SN, 2))
@@ -147,31 +125,15 @@ def test_agreement_is_the_mean_over_pairs_of_three_seeds() -> None:
     assert (found.low, found.high) == pytest.approx(np.quantile(taus_B, [0.025, 0.975]))
 
 
-def test_a_trivial_predictor_has_the_direction_that_fits() -> None:
-    alone_SN, supernet_N, _ = layouts(12, 0.5)
-    more = alone_SN.mean(axis=0)
-    found = ranking(alone_SN, supernet_N, {"parameters": more})
-    assert found.direction == {"parameters": "fewer"}
-    assert found.trivial["parameters"].tau == pytest.approx(1)
-    other = ranking(alone_SN, supernet_N, {"parameters": -more})
-    assert other.direction == {"parameters": "more"}
-    assert other.trivial["parameters"].tau == pytest.approx(1)
-
-
-def test_few_layouts_give_no_verdict_and_one_seed_no_agreement() -> None:
+def test_few_layouts_give_no_verdict_and_without_a_trivial_predictor_chance_is_the_opponent() -> (
+    None
+):
     alone_SN, supernet_N, parameters_N = layouts(19, 0.1)
     found = ranking(alone_SN[:1], supernet_N, {"parameters": parameters_N})
     assert found.verdict == "no verdict possible (n = 19 layouts; 20 are the least)"
-    assert found.agreement is None
-    assert found.ceiling is None
-
-
-def test_without_a_trivial_predictor_chance_is_the_opponent() -> None:
+    assert (found.agreement, found.ceiling) == (None, None)
     alone_SN, supernet_N, noise_N = layouts(20, 0.1)
     same = {"FLOPs": np.ones(20)}
     assert "better than chance" in ranking(alone_SN, supernet_N, same).verdict
-    chance = ranking(alone_SN, noise_N, same)
-    assert chance.verdict.startswith(
-        "the SuperNet and chance: no difference shown (the smallest visible one is 0."
-    )
+    assert "and chance: no difference shown" in ranking(alone_SN, noise_N, same).verdict
     assert "worse than chance" in ranking(alone_SN, -supernet_N, same).verdict

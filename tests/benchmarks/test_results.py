@@ -35,7 +35,7 @@ def copies(rows: Sequence[Mapping[str, str]], tie_slots: int | None) -> list[str
     letters = [row["layout"].replace(" ", "") for row in rows]
     networks = networks_of(letters, tie_slots)
     by_layout = Counter(networks[layout] for layout in set(letters))
-    ways = (
+    ways = [
         "seed",
         "share",
         "weights",
@@ -46,7 +46,7 @@ def copies(rows: Sequence[Mapping[str, str]], tie_slots: int | None) -> list[str
         "task",
         "steps",
         "step",
-    )
+    ]
     keys = [
         (networks[layout], *map(row.get, ways)) for layout, row in zip(letters, rows, strict=True)
     ]

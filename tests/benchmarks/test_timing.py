@@ -1,0 +1,210 @@
+"""Benchmarks of time at tiny sizes: each runs to its end, and its figures follow from its times."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import compile_time, device_step, processes_time
+from benchmarks.device_step import peak_mb, step_on
+from benchmarks.generation import next_token
+from benchmarks.harness import Side, Timings
+from benchmarks.processes_time import BASE, SIDES, compared, quiet_rounds
+from benchmarks.sides import OUR_ALLOCATOR, arithmetic, step_sides
+from benchmarks.softmax_constants import D_MODEL, ROWS, TOKENS, WIDTHS, WORDS, fit, time_tail
+from benchmarks.step_scaling import against_memory, against_slots, fitted
+from benchmarks.step_time import SIZES, Shape
+from benchmarks.timing_company import COMPANIES, EXPERIMENT, ONE, OTHER, ratios_of
+from model import parse_layout
+from model.cutoffs import ClusterCosts, CostConstants
+from pipeline.experiment import load_experiment
+from tests.benchmarks.test_reference import TINY
+from tests.runs import ROOT
+from training.state import TrainState
+
+
+def each_once(sides: Mapping[str, Side], **_: Any) -> Timings:
+    """Takes one step of each side and says that each took longer than the one before."""
+    for side in sides.values():
+        side.make(*side.arguments)()
+    return Timings({name: [0.1 * place, 0.2, 0.6] for place, name in enumerate(sides, 1)})
+
+
+@pytest.fixture
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.harness.in_turn", each_once)
+    monkeypatch.setattr(device_step, "peak_mb", lambda given: 7.0)
+    for name in SIZES:
+        monkeypatch.setitem(SIZES, name, TINY)
+
+
+@pytest.mark.usefixtures("_tiny")
+@pytest.mark.parametrize(
+    ("script", "options", "sides"),
+    [
+        ("step_time", [], {"ours", "textbook", OUR_ALLOCATOR, "ceiling"}),
+        ("attention_paths", ["--shapes", "paper", "--dtype", "bfloat16"], None),
+        *(
+            ("device_step", ["--device", "cpu", "--compiled", "no", "--precision", precision],
+             {"with_bias", "fused"})
+            for precision in ("float32", "bfloat16")
+        ),
+    ],
+)  # fmt: skip
+def test_a_script_runs_to_its_end(
+    script: str, options: list[str], sides: set[str] | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "found.json"
+    main = importlib.import_module(f"benchmarks.{script}").main
+    assert main([*options, "--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    if sides is None:
+        (row,) = found["shapes"]
+        assert set(row["paths"]) == {"with_bias", "fused"}
+        return
+    assert set(found["sides"]) == sides
+    for side in found["sides"].values():
+        per_s = side["tokens_per_s"]
+        assert per_s == pytest.approx(1e3 * TINY.batch * TINY.segment / side["median_ms"])
+        flops = arithmetic(TINY)["ceiling" if side is found["sides"].get("ceiling") else "ours"]
+        share = per_s * flops / 1e9 / found["matmul_gflops"]
+        assert side["share_of_matmul"] == pytest.approx(share)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_tiny")
+def test_a_compiled_step_is_timed(tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    assert compile_time.main(["--json", str(path)]) == 0
+    assert json.loads(path.read_text())["first_steps_s"] > 0
+
+
+@pytest.mark.slow
+def test_the_peak_of_a_process_is_found() -> None:
+    assert 50 < peak_mb((TINY, "cpu", "float32", "fused", False)) < 5000
+
+
+def gradients(shape: Shape, path: str) -> dict[str, torch.Tensor]:
+    """Those of the second step, which reads a full memory."""
+    take = step_on(shape, "cpu", "float32", path, compiled=False)
+    for _ in range(2):
+        take()
+    cells = [cell.cell_contents for cell in take.__closure__ or ()]
+    (state,) = (found for found in cells if isinstance(found, TrainState))
+    return {name: p.grad for name, p in state.model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_paths_give_the_same_gradients_at_the_sizes_used(name: str) -> None:
+    """Of each weight, u and v among them, which start at 0 and move no loss in a few steps."""
+    shape = replace(SIZES[name], slots=2, batch=4, vocabulary=300, cutoffs=(100,))
+    wanted = gradients(shape, "with_bias")
+    assert wanted["slots.0.blocks.attention.v_HK"].norm() > 0
+    found = gradients(shape, "fused")
+    assert found.keys() == wanted.keys()
+    for key, gradient in found.items():
+        assert (gradient - wanted[key]).norm() <= 1e-3 * wanted[key].norm(), key
+
+
+def test_the_sides_of_generation_agree_and_repeat_themselves() -> None:
+    shape = Shape(16, 4, 2, 24, 1, 1, memory=21, dropout=0.0, vocabulary=60, cutoffs=(20,))
+    kept, anew = next_token(shape, True), next_token(shape, False)
+    for _ in range(3):
+        torch.testing.assert_close(kept(), anew(), rtol=0, atol=1e-5)
+
+
+def test_the_allocator_alone_differs_between_the_textbooks() -> None:
+    sides = step_sides(TINY)
+    keeps = {name for name, side in sides.items() if side.keeps_memory}
+    assert keeps == {"ours", OUR_ALLOCATOR, "ceiling"}
+    one, two = sides["textbook"], sides[OUR_ALLOCATOR]
+    assert (one.make, one.arguments) == (two.make, two.arguments)
+
+
+def test_a_ratio_is_the_median_of_those_within_a_round() -> None:
+    timings = Timings({"one": [3.0, 4.0, 3.0], "other": [1.0, 2.0, 6.0]})
+    assert timings.ratio("one", "other") == 2.0
+
+
+def test_a_line_is_that_of_least_squares() -> None:
+    x, y = [4.0, 8.0, 12.0, 16.0, 24.0, 32.0], [41.0, 70.0, 105.0, 130.0, 215.0, 260.0]
+    line = fitted(x, y)
+    assert (line.slope, line.at_zero) == pytest.approx(tuple(np.polyfit(x, y, 1)))
+    assert line.r2 == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
+    timings = Timings({str(n): [0.010 + 0.002 * n, 0.011 + 0.002 * n, 1.0] for n in (4, 8, 32)})
+    found = against_slots(timings)["line_ms"]
+    assert (found["at_zero"], found["slope"]) == pytest.approx((11, 2))
+
+
+def test_memories_are_compared_with_the_shapes_own_round_by_round() -> None:
+    shapes = {str(memory): replace(TINY, memory=memory) for memory in (0, 4, 40)}
+    flops = {name: arithmetic(shape)["ours"] for name, shape in shapes.items()}
+    grown = flops["40"] / flops["4"]
+    timings = Timings({"0": [1.0, 2.0], "4": [1.0, 2.0], "40": [1.3 * grown, 2.6 * grown]})
+    found = against_memory(shapes, timings, "4")
+    rows = found["memories"]
+    assert rows["4"]["excess_percent"] == 0
+    assert rows["40"]["excess_percent"] == pytest.approx(30)
+    assert found["worst_percent"] == pytest.approx(max(30, rows["0"]["excess_percent"]))
+
+
+def test_speeds_of_processes_are_compared_within_a_round() -> None:
+    first, second, _ = SIDES
+    rounds = [
+        {first: 0.4, second: 0.25, BASE: 0.2},
+        {first: 0.8, second: 0.44, BASE: 0.4},
+        {first: 0.8, second: 0.5, BASE: 0.4},
+    ]
+    rows = compared(rounds, tokens=1000)
+    assert [row["speed"] for row in rows.values()] == pytest.approx([0.5, 0.8, 1.0])
+    assert rows[second]["tokens_per_s"] == pytest.approx(1000 / 0.44)
+
+
+def test_each_round_begins_with_another_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    monkeypatch.setattr(processes_time, "seconds", lambda *given: order.append(given[-1]) or 1.0)
+    monkeypatch.setattr("utils.cores.read_cpu", lambda: None)
+    rounds = quiet_rounds("small", 3, 4)
+    one, two, three = SIDES.values()
+    assert order == [one, two, three, two, three, one, three, one, two, one, two, three]
+    assert [set(each) for each in rounds] == [set(SIDES)] * 4
+
+
+def test_the_first_pass_of_a_turn_is_behind_another_model_and_the_second_behind_its_own() -> None:
+    calls, now_s = list[str](), 0.0
+    lasts_s = {ONE: [4.0, 2.0], OTHER: [6.0, 5.0], "a": [1.0, 1.0]}
+
+    def run(name: str) -> None:
+        nonlocal now_s
+        now_s += lasts_s[name][calls.count(name) % 2]
+        calls.append(name)
+
+    passes = {name: (lambda name=name: run(name)) for name in lasts_s}
+    ratios = ratios_of(passes, 3, clock=lambda: now_s)
+    assert ratios == {"another model": 1.5, "itself": 2.5}
+    model = load_experiment(ROOT / EXPERIMENT, []).model
+    for letters in (ONE, OTHER, *(layout for company in COMPANIES.values() for layout in company)):
+        assert len(parse_layout(letters, model.completed_candidates())) == model.slots
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1e5])
+def test_the_fit_finds_the_constants_that_made_the_times(threshold: float) -> None:
+    known = CostConstants(3e-4, 5e-11, 7e-9, threshold)
+    sizes = np.array(list(product(ROWS, WORDS, WIDTHS)))
+    seconds = []
+    for rows, words, width in sizes:
+        # A head of one word has the other tokens, so that the tail has just these rows.
+        count_V = np.array([TOKENS - rows, *[rows / words] * words])
+        costs = ClusterCosts(count_V, D_MODEL, (int(width),), TOKENS, known)
+        seconds.append(costs.tail(0, 1, 1 + words))
+    *found, error = fit(sizes, np.array(seconds))
+    assert found == pytest.approx([3e-4, 5e-11, 7e-9, threshold], rel=1e-6)
+    assert error < 1e-9
+    assert 0 < time_tail(3, 5, 2, repeats=1, device="cpu") < 60

@@ -28,14 +28,29 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from benchmarks.layoutbench.making import checked_table, layouts_of, layouts_within, make_table
+from benchmarks.layoutbench.rank import Ranked, sample_of
+from benchmarks.layoutbench.rank_report import greeting, show
+from benchmarks.layoutbench.regret import Regrets, difference, noise_of, random_search, regret_of
+from benchmarks.layoutbench.replay import contest_text, read_tables, replay_all
+from benchmarks.layoutbench.searches import (
+    REGRET_FILE,
+    propose_within,
+    read_proposals,
+    search_all,
+    weigh,
+)
+from benchmarks.layoutbench.table import LayoutTable, read_table
+from nas.derivation import RULES
 from pipeline import cli, exit_codes
-
-if TYPE_CHECKING:
-    from benchmarks.layoutbench.regret import Regrets
-    from benchmarks.layoutbench.table import LayoutTable
-    from pipeline.plan import RunPlan
+from pipeline.experiment import experiment_of, load_experiment
+from pipeline.plan import RunPlan, set_up
+from pipeline.trainings import check_fresh
+from training.signals import StopRequest
 
 TABLE = Path("benchmarks/results/layoutbench.csv")
 MOST_DEVIATIONS = 4.0
@@ -126,10 +141,7 @@ def _add_rank(parser: cli.Parser) -> None:
     add("--out", type=Path, metavar="DIR", help="default: RUN/rank")
 
 
-def _plan(arguments: argparse.Namespace) -> "RunPlan":
-    from pipeline.experiment import experiment_of, load_experiment
-    from pipeline.plan import set_up
-
+def _plan(arguments: argparse.Namespace) -> RunPlan:
     if arguments.run is None:
         return set_up(*experiment_of(arguments))
     return set_up(load_experiment(arguments.experiment, arguments.set), arguments.run)
@@ -137,9 +149,6 @@ def _plan(arguments: argparse.Namespace) -> "RunPlan":
 
 def make(arguments: argparse.Namespace) -> int:
     """Train what is missing."""
-    from benchmarks.layoutbench.making import layouts_of, layouts_within, make_table
-    from training.signals import StopRequest
-
     plan, stop = _plan(arguments), StopRequest()
     layouts = layouts_of(plan.experiment.model)
     if arguments.within is not None:
@@ -154,39 +163,31 @@ def make(arguments: argparse.Namespace) -> int:
 
 def again(arguments: argparse.Namespace) -> int:
     """Train some rows with a fresh seed and say how far they lie off."""
-    import numpy as np
-
-    from benchmarks.layoutbench.making import checked_table, train_again
-    from training.signals import StopRequest
-
-    plan, stop = _plan(arguments), StopRequest()
+    plan, stop, seed = _plan(arguments), StopRequest(), arguments.seed
     table = checked_table(arguments.table, plan.experiment, plan.inputs())
-    drawn = np.random.default_rng(arguments.seed).permutation(table.layouts)
+    drawn = np.random.default_rng(seed).permutation(table.layouts)
     layouts = sorted(str(layout) for layout in drawn[: arguments.rows])
     with stop.listening():
-        how = {"workers": arguments.workers, "stop": stop}
-        trained = train_again(plan, table, layouts, arguments.seed, **how)
-    for one in trained:
-        print(
-            f"{one.row.layout}: test {one.row.test_nats:.4f} nats, in the table "
-            f"{one.mean_nats:.4f}; {one.deviations:+.2f} standard deviations"
-        )
-    worst = max(abs(one.deviations) for one in trained)
+        path = make_table(plan, layouts, [seed], workers=arguments.workers, stop=stop)
+    mean, deviation = table.mean_nats("test"), table.pooled_deviation("test")
+    worst = 0.0
+    for row in read_table(path).rows:
+        if row.seed == seed and row.layout in layouts:
+            off = (row.test_nats - mean[row.layout]) / deviation
+            worst = max(worst, abs(off))
+            print(
+                f"{row.layout}: test {row.test_nats:.4f} nats, in the table "
+                f"{mean[row.layout]:.4f}; {off:+.2f} standard deviations"
+            )
     print(
-        f"{len(trained)} rows, the worst {worst:.2f} standard deviations of one training "
-        f"({table.pooled_deviation('test'):.4f} nats) off, {MOST_DEVIATIONS:g} allowed"
+        f"{len(layouts)} rows, the worst {worst:.2f} standard deviations of one training "
+        f"({deviation:.4f} nats) off, {MOST_DEVIATIONS:g} allowed"
     )
     return int(worst > MOST_DEVIATIONS)
 
 
 def search(arguments: argparse.Namespace) -> int:
     """Search with several seeds and weigh what they choose."""
-    from benchmarks.layoutbench.making import checked_table
-    from benchmarks.layoutbench.searches import REGRET_FILE, search_all, weigh
-    from nas.derivation import RULES
-    from pipeline.trainings import check_fresh
-    from training.signals import StopRequest
-
     plan, stop, seeds = _plan(arguments), StopRequest(), arguments.seeds
     table = checked_table(arguments.table, plan.experiment, plan.inputs())
     why = "and a search would begin as one of them did; give others"
@@ -211,9 +212,6 @@ def search(arguments: argparse.Namespace) -> int:
 
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
-    from benchmarks.layoutbench.regret import difference, random_search, regret_of
-    from benchmarks.layoutbench.table import read_table
-
     table = read_table(arguments.table)
     lines = _noise_lines(table)
     counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
@@ -234,24 +232,16 @@ def regret(arguments: argparse.Namespace) -> int:
 
 def propose(arguments: argparse.Namespace) -> int:
     """Search with several seeds and write what they propose within budgets."""
-    from benchmarks.layoutbench import searches
-    from training.signals import StopRequest
-
     plan, stop = _plan(arguments), StopRequest()
     with stop.listening():
         how = {"workers": arguments.workers, "stop": stop}
-        jobs = searches.search_all(
-            plan.experiment, plan.run_dir, arguments.seeds, ("search",), **how
-        )
-    print(f"proposals: {searches.propose(plan, jobs, arguments.within)}")
+        jobs = search_all(plan.experiment, plan.run_dir, arguments.seeds, ("search",), **how)
+    print(f"proposals: {propose_within(plan, jobs, arguments.within)}")
     return 0
 
 
 def replay(arguments: argparse.Namespace) -> int:
     """Replay all methods on a table and say what they reached."""
-    from benchmarks.layoutbench.replay import contest_text, read_tables, replay_all
-    from benchmarks.layoutbench.searches import read_proposals
-
     plan = _plan(arguments)
     tables = read_tables(plan, arguments.table, arguments.half)
     proposals = read_proposals(arguments.proposals) if arguments.proposals else {}
@@ -264,10 +254,6 @@ def replay(arguments: argparse.Namespace) -> int:
 
 def rank(arguments: argparse.Namespace) -> int:
     """Score and train drawn layouts and compare; done before it is not done again."""
-    from benchmarks.layoutbench.rank import Ranked, sample_of
-    from benchmarks.layoutbench.rank_report import greeting, show
-    from training.signals import StopRequest
-
     plan, stop = _plan(arguments), StopRequest()
     searches = plan.experiment.derive.searches or [plan.experiment.run.seed]
     sample = sample_of(plan, searches, arguments.equal, arguments.free, arguments.sample_seed)
@@ -281,9 +267,7 @@ def rank(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _noise_lines(table: "LayoutTable") -> list[str]:
-    from benchmarks.layoutbench.regret import noise_of
-
+def _noise_lines(table: LayoutTable) -> list[str]:
     noise = noise_of(table)
     return [
         f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
@@ -295,7 +279,7 @@ def _noise_lines(table: "LayoutTable") -> list[str]:
     ]
 
 
-def _chosen_line(layouts: Sequence[str], chosen: "Regrets") -> str:
+def _chosen_line(layouts: Sequence[str], chosen: Regrets) -> str:
     pairs = zip(layouts, chosen.each, strict=True)
     values = ", ".join(f"{layout} {value:.4f}" for layout, value in pairs)
     return f"chosen: regret {chosen.mean:.4f}, n = {len(chosen.each)}: {values}"

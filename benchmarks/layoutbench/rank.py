@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.keys import check_key, key_of
-from benchmarks.layoutbench.making import LAYOUTS, train_layouts
+from benchmarks.keys import claim_key, key_of
+from benchmarks.layoutbench.making import LAYOUTS
 from benchmarks.ranking import Ranking, ranking
-from model import Layout, Network, layout_letters, network_of
+from model import Layout, Network, layout_letters
 from nas.costs.latency import Latencies
 from nas.derivation.base import Choice, Networks
 from nas.statistics.paired_scores import Score
 from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import Job, layout_job, training_result
+from pipeline.jobs import Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan
 from pipeline.run_files import check_validations, read_result, remove_weights
 from pipeline.supernet_scores import SupernetScores
@@ -90,40 +90,18 @@ class Sample:
     Attributes:
         target_flops: what those of one cost cost, within 3%; None where none are wanted.
         target: where that comes from, in words.
-        groups: "equal" and "free", no network twice in one of them; a network may be in both, by
-            different layouts.
+        groups: "equal" and "free", no network twice in one of them; one that is in both has the
+            same layout there.
     """
 
     target_flops: float | None
     target: str
     groups: dict[str, list[Layout]]
-    tie_slots: int | None = None
 
     @property
     def layouts(self) -> list[Layout]:
-        """Each network once, by the first of its layouts."""
-        return [forms[0] for forms in self._forms.values()]
-
-    @property
-    def drawn(self) -> list[Layout]:
-        """All layouts that were drawn; one network may have two."""
-        return [layout for group in self.groups.values() for layout in group]
-
-    def forms(self, layout: Layout) -> list[Layout]:
-        """The layouts of a layout's network that were drawn."""
-        return self._forms[network_of(layout, self.tie_slots)]
-
-    @cached_property
-    def _forms(self) -> dict[Network, list[Layout]]:
-        forms: dict[Network, list[Layout]] = {}
-        for layout in self.drawn:
-            forms.setdefault(network_of(layout, self.tie_slots), []).append(layout)
-        return forms
-
-    def groups_of(self, layout: Layout) -> dict[str, bool]:
-        """In which groups a layout's network is."""
-        forms = self.forms(layout)
-        return {name: any(form in group for form in forms) for name, group in self.groups.items()}
+        """Each network once."""
+        return list(dict.fromkeys(itertools.chain(*self.groups.values())))
 
 
 def sample_of(plan: RunPlan, searches: Sequence[int], equal: int, free: int, seed: int) -> Sample:
@@ -138,21 +116,26 @@ def sample_of(plan: RunPlan, searches: Sequence[int], equal: int, free: int, see
     def cost(choice: Choice) -> float:
         return plan.costs(networks.layout(choice))
 
+    target_flops, target, equals = None, "", list[Choice]()
+    if equal:
+        if plan.experiment.search.alpha_learns:
+            chosen, target = _argmax(plan, searches), "what the search's argmax costs"
+        else:
+            chosen = median_layout(candidates, slots, seed, cost)
+            target = "the median of free layouts, as the search learned no alpha"
+        target_flops = flops = cost(chosen)
+
+        def fits(choice: Choice) -> bool:
+            return abs(cost(choice) - flops) <= TOLERANCE * flops
+
+        equals = equal_layouts(chosen, networks, equal, seed, fits)
     frees = free_layouts(networks, slots, free, seed) if free else []
-    groups = {"equal": [], "free": [networks.layout(choice) for choice in frees]}
-    if not equal:
-        return Sample(None, "", groups, networks.tie_slots)
-    if plan.experiment.search.alpha_learns:
-        chosen, target = _argmax(plan, searches), "what the search's argmax costs"
-    else:
-        chosen = median_layout(candidates, slots, seed, cost)
-        target = "the median of free layouts, as the search learned no alpha"
-    flops = cost(chosen)
-    equals = equal_layouts(
-        chosen, networks, equal, seed, lambda choice: abs(cost(choice) - flops) <= TOLERANCE * flops
-    )
-    groups["equal"] = [networks.layout(choice) for choice in equals]
-    return Sample(flops, target, groups, networks.tie_slots)
+    known: dict[Network, Layout] = {}
+    groups = {
+        name: [known.setdefault(networks.of(one), networks.layout(one)) for one in choices]
+        for name, choices in (("equal", equals), ("free", frees))
+    }
+    return Sample(target_flops, target, groups)
 
 
 def _argmax(plan: RunPlan, searches: Sequence[int]) -> Choice:
@@ -189,24 +172,12 @@ class Ranked:
         """
         why = "by which layouts are scored; give --seeds that took no part in them"
         check_fresh(self.seeds, "training seeds", self.searches, "the searches' seeds", why)
-        if self._key_file.exists():
-            check_key(self._key_file, self._key)
         tokens = self.plan.experiment.derive.score_tokens
         supernet_scores = SupernetScores(self.plan, self.searches, tokens)
-        # First all of them: a network's score is the mean over its layouts that were drawn.
-        for layout in self.sample.drawn:
-            supernet_scores.score(layout)
         self.scores = {
             layout_letters(layout): supernet_scores.score(layout) for layout in self.sample.layouts
         }
-
-    @property
-    def _key_file(self) -> Path:
-        return self.folder / "key.json"
-
-    @property
-    def _key(self) -> dict[str, Any]:
-        return key_of(self._trained, self.plan.inputs())
+        claim_key(self.folder / "key.json", key_of(self._trained, self.plan.inputs()))
 
     @cached_property
     def _trained(self) -> Experiment:
@@ -220,25 +191,18 @@ class Ranked:
         return self.steps or max(1, self.plan.stages.first // 2)
 
     def train(self, *, workers: int, stop: StopRequest) -> None:
-        """Train every layout with every seed as `train_layouts` does; those that are done stay."""
+        """Train every layout with every seed; those that are done stay."""
         jobs = [self._job(layout, seed) for seed in self.seeds for layout in self.sample.layouts]
-        train_layouts(
-            [job for job in jobs if training_result(job) is None],
-            total=len(jobs),
-            key_file=self._key_file,
-            key=self._key,
-            workers=workers,
-            stop=stop,
-            trained=lambda job, result: remove_weights(job.folder),
-        )
+        waiting = [job for job in jobs if training_result(job) is None]
+
+        def done(job: Job) -> None:
+            remove_weights(job.folder)
+            print(f"{job.name}: done", flush=True)
+
+        run_all(waiting, workers=workers, stop=stop, done=done)
 
     def _job(self, layout: Layout, seed: int) -> Job:
-        forms = [layout_letters(form) for form in self.sample.forms(layout)]
-        # With fewer layouts in a group another one may have stood for the network.
-        jobs = [
-            layout_job(self._trained, letters, seed, self.folder / LAYOUTS) for letters in forms
-        ]
-        return next((job for job in jobs if job.folder.parent.exists()), jobs[0])
+        return layout_job(self._trained, layout_letters(layout), seed, self.folder / LAYOUTS)
 
     def latencies(self) -> Latencies:
         """Forward latency of every layout, all in turn."""
@@ -269,7 +233,7 @@ class Ranked:
             rows.append(
                 {
                     "layout": letters,
-                    **self.sample.groups_of(layout),
+                    **{name: layout in group for name, group in self.sample.groups.items()},
                     "parameters": results[letters][0]["parameters"],
                     "flops_per_token": results[letters][0]["flops_per_token"],
                     "latency_ms": latencies.median_ms.get(letters),

@@ -273,25 +273,20 @@ def _rule_regrets(part: Part) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class Tables:
-    """Trainings of the same layouts: at full length with several seeds, at half with one."""
+def read_tables(plan: RunPlan, full: Path, half: Path) -> tuple[LayoutTable, LayoutTable]:
+    """Trainings of the same layouts at full length with several seeds, and at half with one.
 
-    full: LayoutTable
-    half: LayoutTable
-
-
-def read_tables(plan: RunPlan, full: Path, half: Path) -> Tables:
-    """Both tables; ValueError where one does not belong to this experiment."""
+    ValueError where one does not belong to this experiment.
+    """
     steps = {"retrain.steps": max(1, plan.stages.first // 2)}
     of_half = with_settings(plan.experiment, steps, ["retrain.epochs"])
     inputs = plan.inputs()
-    return Tables(
-        checked_table(full, plan.experiment, inputs), checked_table(half, of_half, inputs)
-    )
+    return checked_table(full, plan.experiment, inputs), checked_table(half, of_half, inputs)
 
 
-def within(plan: RunPlan, tables: Tables, amount: str | None) -> tuple[Truth, list[str]]:
+def within(
+    plan: RunPlan, full: LayoutTable, half: LayoutTable, amount: str | None
+) -> tuple[Truth, list[str]]:
     """What all networks within a limit of FLOPs are worth, and their layouts in the tables.
 
     ValueError where the tables lack one of them.
@@ -302,37 +297,22 @@ def within(plan: RunPlan, tables: Tables, amount: str | None) -> tuple[Truth, li
     space, layouts = layout_space(replace(request, limits=limits)), list[str]()
     for layout in space.layouts:
         letters = layout_letters(layout).replace(" ", "")
-        if (name := tables.full.layout_of(letters)) is None:
+        if (name := full.layout_of(letters)) is None:
             raise ValueError(f"--within {amount}: the table has no {letters}, which is within it")
         layouts.append(name)
-    valid, test = (tables.full.nats(split) for split in ("valid", "test"))
-    half = tables.half.nats("valid")
+    valid, test, short = full.nats("valid"), full.nats("test"), half.nats("valid")
     truth = Truth(
         space=space,
         valid_NS=np.array([valid[layout] for layout in layouts]),
         test_NS=np.array([test[layout] for layout in layouts]),
-        half_N=np.array([half[layout][0] for layout in layouts]),
+        half_N=np.array([short[layout][0] for layout in layouts]),
     )
     return truth, layouts
 
 
-def _numbered(
-    proposals: Sequence[Proposal], table: LayoutTable, truth: Truth, layouts: Sequence[str]
-) -> list[Proposals]:
-    """What searches propose, by number, with costs in trainings."""
-    number, unit = {layout: n for n, layout in enumerate(layouts)}, truth.space.flops_N.mean()
-    return [
-        Proposals(
-            tuple(number[table.layout_of(name) or ""] for name in one.layouts),
-            float(one.cost / unit),
-        )
-        for one in proposals
-    ]
-
-
 def replay_all(
     plan: RunPlan,
-    tables: Tables,
+    tables: tuple[LayoutTable, LayoutTable],
     amounts: Sequence[str | None],
     *,
     replays: int,
@@ -341,8 +321,13 @@ def replay_all(
     """Replay all methods within each limit and write RUN/replay.json."""
     contests = dict[str, Contest]()
     for amount in amounts:
-        truth, layouts = within(plan, tables, amount)
-        searches = _numbered(proposals.get(amount or "", ()), tables.full, truth, layouts)
+        truth, layouts = within(plan, *tables, amount)
+        number = {layout: n for n, layout in enumerate(layouts)}
+        unit = float(truth.space.flops_N.mean())
+        searches = [
+            Proposals(tuple(number[tables[0].layout_of(one) or ""] for one in named), cost / unit)
+            for cost, named in proposals.get(amount or "", ())
+        ]
         contests[amount or ALL] = contest(truth, replays, searches=searches)
     summary = {
         "replays": replays,

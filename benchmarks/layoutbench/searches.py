@@ -3,7 +3,6 @@
 Costs are counted in FLOPs; over those of a layout they are the number of its trainings.
 """
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.layout_rows import rows_of
 from benchmarks.layoutbench.regret import (
     Difference,
     Regrets,
@@ -142,14 +142,15 @@ def _letters(architecture: Architecture) -> str:
 def _cost_of(plan: RunPlan, folder: Path, networks: int) -> float:
     """What search and derivation in a folder cost, as `search_cost` has it."""
     derive, name = plan.experiment.derive, load_architecture(folder / "architecture.json").name
-    path = folder / "architectures" / f"{name}.csv"
+    rows = rows_of(folder / "architectures" / f"{name}.csv")
     if derive.method in RULES:
         return 0.0
     if derive.method not in TRAINED:
-        return search_cost(plan, len(_rows(path)) if path.exists() else 0)
+        return search_cost(plan, len(rows))
     # How many layouts it scored to propose some is not kept: as many as it may.
     most = derive.top if plan.experiment.search.alpha_learns else derive.evaluations
-    return search_cost(plan, min(most, networks)) + trained_flops(path)
+    trained = sum(_LENGTHS[row["length"]] * float(row["flops_per_token"]) for row in rows)
+    return search_cost(plan, min(most, networks)) + trained
 
 
 def search_cost(plan: RunPlan, scored: int) -> float:
@@ -176,29 +177,7 @@ def search_cost(plan: RunPlan, scored: int) -> float:
     return spent / (tokens * steps * TRAINING + in_training * valid)
 
 
-def trained_flops(path: Path) -> float:
-    """What the trainings in a derivation's table cost, in FLOPs per token at full length."""
-    return sum(_LENGTHS[row["length"]] * float(row["flops_per_token"]) for row in _rows(path))
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [*csv.DictReader(file)]
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """The layouts that one search proposes within a budget, the best by its SuperNet first.
-
-    `cost` of the search and of the scores, over the FLOPs of a layout in trainings of it.
-    """
-
-    search: int
-    cost: float
-    layouts: tuple[str, ...]
-
-
-def propose(plan: RunPlan, searches: Sequence[Job], amounts: Sequence[str]) -> Path:
+def propose_within(plan: RunPlan, searches: Sequence[Job], amounts: Sequence[str]) -> Path:
     """Derive from finished searches by `top_k` within every budget of FLOPs.
 
     Writes RUN/proposals.csv.
@@ -220,13 +199,15 @@ def propose(plan: RunPlan, searches: Sequence[Job], amounts: Sequence[str]) -> P
     return write_whole(plan.run_dir / PROPOSALS, csv_of(rows, COLUMNS))
 
 
+# The cost of a search and of its scores, over the FLOPs of a layout in trainings of it, and the
+# layouts that it proposes, the best by its SuperNet first.
+Proposal = tuple[float, list[str]]
+
+
 def read_proposals(path: Path) -> Mapping[str, Sequence[Proposal]]:
     """By budget what each search proposes."""
-    layouts: dict[tuple[str, int, float], list[str]] = {}
-    for row in _rows(path):
-        key = row["within"], int(row["search"]), float(row["cost"])
-        layouts.setdefault(key, []).append(row["layout"])
-    proposals: dict[str, list[Proposal]] = {}
-    for (within, search, cost), of in layouts.items():
-        proposals.setdefault(within, []).append(Proposal(search, cost, tuple(of)))
-    return proposals
+    proposals: dict[str, dict[str, Proposal]] = {}
+    for row in rows_of(path):
+        of_budget = proposals.setdefault(row["within"], {})
+        of_budget.setdefault(row["search"], (float(row["cost"]), []))[1].append(row["layout"])
+    return {within: [*of.values()] for within, of in proposals.items()}

@@ -5,30 +5,24 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from model import BLOCKS, Network, default_candidates
 from nas.derivation.base import Networks
-from utils.files import csv_of
 
 
 @dataclass(frozen=True, order=True)
 class Row:
-    """One training of one layout, given as letters.
-
-    Nats are per token, at the best step of validation; FLOPs and latency are of a forward pass.
-    """
+    """One training of one layout, in letters; nats per token at the best step of validation."""
 
     layout: str
     seed: int
-    parameters: int
     flops_per_token: float
     valid_nats: float
     test_nats: float
-    latency_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class LayoutTable:
     tie_slots: int | None = None
 
     def __post_init__(self) -> None:
-        assert len(self._layouts) == len(self.layouts), "a network twice: see `each_network_once`"
+        assert len(self._layouts) == len(self.layouts), "a network twice"
 
     @property
     def layouts(self) -> list[str]:
@@ -102,48 +96,19 @@ def _letters() -> list[str]:
     return [BLOCKS[candidate.kind].letter for candidate in default_candidates()]
 
 
-def each_network_once(rows: Iterable[Row], tie_slots: int | None) -> list[Row]:
-    """The rows, each network under the first of its layouts, with one training of each seed.
-
-    Trainings of one network by one seed are the same training.
-    """
-    ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
-    networks = networks_of({row.layout for row in ordered}, tie_slots)
-    name: dict[Network, str] = {}
-    first: dict[tuple[str, int], Row] = {}
-    for row in ordered:
-        layout = name.setdefault(networks[row.layout], row.layout)
-        first.setdefault((layout, row.seed), replace(row, layout=layout))
-    return sorted(first.values(), key=lambda row: (row.layout, row.seed))
-
-
-def as_csv(rows: Sequence[Row]) -> str:
-    """Rows as CSV, in order of layout and seed."""
-    ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
-    return csv_of(map(asdict, ordered), [field.name for field in fields(Row)])
-
-
 def read_table(path: Path) -> LayoutTable:
-    """Read a table that `as_csv` wrote.
-
-    The JSON file beside it says which slots share weights; where there is none, none do.
-    """
+    """Read the rows of a CSV; the JSON file beside it, if any, says which slots share weights."""
     with path.open(encoding="utf-8", newline="") as file:
-        rows = [_row(cells) for cells in csv.DictReader(file)]
+        rows = [
+            Row(
+                cells["layout"],
+                int(cells["seed"]),
+                *(float(cells[name]) for name in ("flops_per_token", "valid_nats", "test_nats")),
+            )
+            for cells in csv.DictReader(file)
+        ]
     beside, tie_slots = path.with_suffix(".json"), None
     if beside.exists():
         content = json.loads(beside.read_text(encoding="utf-8"))
         tie_slots = content.get("model", {}).get("tie_slots")
-    return LayoutTable(tuple(each_network_once(rows, tie_slots)), tie_slots)
-
-
-def _row(cells: Mapping[str, str]) -> Row:
-    return Row(
-        layout=cells["layout"],
-        seed=int(cells["seed"]),
-        parameters=int(cells["parameters"]),
-        flops_per_token=float(cells["flops_per_token"]),
-        valid_nats=float(cells["valid_nats"]),
-        test_nats=float(cells["test_nats"]),
-        latency_ms=float(cells["latency_ms"]) if cells["latency_ms"] else None,
-    )
+    return LayoutTable(tuple(sorted(rows)), tie_slots)

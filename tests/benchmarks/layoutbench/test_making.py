@@ -1,6 +1,6 @@
-"""LayoutBench end to end at tiny size: the table, its check, searches weighed on it."""
+"""LayoutBench end to end at tiny size: the table, its check, searches and methods weighed on it."""
 
-import itertools
+import csv
 import json
 import re
 import statistics
@@ -11,195 +11,127 @@ import pytest
 import retrain
 from benchmarks.keys import key_of
 from benchmarks.layoutbench import __main__ as layoutbench
-from benchmarks.layoutbench.making import (
-    flops_limit,
-    layouts_of,
-    layouts_within,
-    make_table,
-)
-from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts, as_csv, read_table
+from benchmarks.layoutbench.making import flops_limit, layouts_of, layouts_within
+from benchmarks.layoutbench.table import all_layouts, read_table
 from model import parse_layout
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
+from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
-from training.signals import StopRequest
+from tests.runs import Capture, settings
 
-SMALL = [
-    part
-    for setting in (
-        "model.candidates=[attention, dense]", "model.slots=2", "retrain.steps=4",
-        "retrain.optimiser.warmup_steps=1", "search.steps=6", "search.optimiser.warmup_steps=1",
-        "costs.repeats=3",
-    )
-    for part in ("--set", setting)
-]  # fmt: skip
+TWO = ["model.candidates=[attention, dense]", "retrain.steps=4", "search.steps=6"]
+TWO += ["retrain.optimiser.warmup_steps=1", "search.optimiser.warmup_steps=1", "costs.repeats=3"]
+SMALL = [*TWO, "model.slots=2"]
+FOUR = [*TWO, "model.slots=4"]
 
 
 @pytest.mark.slow
-def test_a_table_is_made_timed_checked_and_searched(
-    experiment_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_table_is_made_checked_and_searched(
+    experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    run = tmp_path / "bench"
-    base = [str(experiment_file), *SMALL]
-    make = ["make", *base, "--run", str(run), "--workers", "2"]
-    assert layoutbench.main(make) == 0
-    table = read_table(run / "layoutbench.csv")
+    base = [experiment_file, *settings(*SMALL), "--workers", "2", "--run"]
+    path = tmp_path / "bench/layoutbench.csv"
+
+    def act(*arguments: object) -> int:
+        return layoutbench.main([str(argument) for argument in arguments])
+
+    assert act("make", *base, path.parent) == 0
+    made, table = path.read_bytes(), read_table(path)
     assert [(row.layout, row.seed) for row in table.rows] == [
         (layout, seed) for layout in ("aa", "ad", "da", "dd") for seed in (0, 1)
     ]
-    alone = ["--run", str(tmp_path / "alone"), "--layout", "a d", "--set", "run.seed=1"]
-    assert retrain.main([*base, *alone]) == 0
-    (path,) = (tmp_path / "alone").glob("retrain/*/seed-1/result.json")
-    result = json.loads(path.read_text())
-    row = next(row for row in table.rows if (row.layout, row.seed) == ("ad", 1))
-    assert row.valid_nats == result["valid"]["nats_per_token"]
-    assert row.test_nats == result["test"]["nats_per_token"]
-    assert row.parameters == result["parameters"]
-
-    with monkeypatch.context() as patched:
-        patched.setattr("benchmarks.layoutbench.making.run_all", lambda jobs, **rest: _none(jobs))
-        assert layoutbench.main(make) == 0
-        assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
-    other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
-    assert "model.dropout is 0.1, now 0.3" in refused(layoutbench.main, capsys, *other)
+    alone = ["--run", tmp_path / "alone", "--layout", "a d", "--set", "run.seed=1"]
+    assert retrain.main([*map(str, [experiment_file, *settings(*SMALL), *alone])]) == 0
+    (result_file,) = (tmp_path / "alone").glob("retrain/*/seed-1/result.json")
+    result = json.loads(result_file.read_text())
+    (row,) = (row for row in table.rows if (row.layout, row.seed) == ("ad", 1))
+    nats = [result[split]["nats_per_token"] for split in ("valid", "test")]
+    assert [row.valid_nats, row.test_nats] == pytest.approx(nats, abs=1e-6)
+    assert act("make", *base, path.parent) == 0
+    assert path.read_bytes() == made, "nothing is trained twice"
+    other = refused(
+        layoutbench.main, capsys, "make", *base, path.parent, "--set", "model.dropout=0"
+    )
+    assert "model.dropout is 0.1, now 0.0" in other
 
     capsys.readouterr()
-    again = ["again", *base, "--run", str(tmp_path / "again"), "--rows", "2", "--workers", "2"]
-    code = layoutbench.main([*again, "--table", str(run / "layoutbench.csv")])
-    lines = capsys.readouterr().out.splitlines()
-    made = read_table(tmp_path / "again/layoutbench.csv")
-    pooled = statistics.fmean(statistics.variance(pair) for pair in table.nats("test").values())
-    worst = 0.0
-    for row in made.rows:
-        off = (row.test_nats - statistics.fmean(table.nats("test")[row.layout])) / pooled**0.5
-        worst = max(worst, abs(off))
-        assert any(line.startswith(row.layout) and f"{off:+.2f} standard" in line for line in lines)
-    assert [row.seed for row in made.rows] == [100, 100]
-    assert code == int(worst > 4)
-
-    found = tmp_path / "found"
-    arguments = ["search", *base, "--run", str(found), "--table", str(run / "layoutbench.csv")]
-    assert layoutbench.main([*arguments, "--seeds", "5,6", "--workers", "2"]) == 0
+    code = act("again", *base, tmp_path / "again", "--rows", 2, "--table", path)
     said = capsys.readouterr().out
-    weighed = json.loads((found / "regret.json").read_text())
-    means = {layout: statistics.fmean(nats) for layout, nats in table.nats("test").items()}
+    pooled = statistics.fmean(statistics.variance(pair) for pair in table.nats("test").values())
+    off_by = {
+        row.layout: (row.test_nats - table.mean_nats("test")[row.layout]) / pooled**0.5
+        for row in read_table(tmp_path / "again/layoutbench.csv").rows
+    }
+    assert len(off_by) == 2
+    for layout, off in off_by.items():
+        assert re.search(rf"^{layout}: .*{re.escape(f'{off:+.2f}')} standard", said, re.M)
+    assert code == int(max(map(abs, off_by.values())) > 4)
+
+    search = ["search", *base, tmp_path / "found", "--table", path, "--seeds", "5,6"]
+    assert act(*search) == 0
+    weighed = json.loads((tmp_path / "found/regret.json").read_text())
+    means = table.mean_nats("test")
     expected = [means[layout] - min(means.values()) for layout in weighed["layouts"]]
     assert weighed["regrets"]["each"] == pytest.approx(expected)
-    assert weighed["trainings"] == 4
-    assert weighed["difference"]["n"] == 2
-    for seed in (5, 6):
-        saved = load_experiment(found / f"seed-{seed}" / "experiment.yaml", [])
-        assert (saved.run.seed, saved.derive.seed) == (seed, seed)
-    assert f"a search costs {weighed['cost']:.2f} trainings" in said
+    assert (weighed["trainings"], weighed["difference"]["n"]) == (4, 2)
+    assert f"a search costs {weighed['cost']:.2f} trainings" in capsys.readouterr().out
 
 
-def _none(jobs: list[object]) -> None:
-    assert jobs == []
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The layouts that would have been trained."""
-    asked: list[str] = []
-    monkeypatch.setattr(
-        "benchmarks.layoutbench.making.run_all",
-        lambda jobs, **rest: asked.extend(job.folder.parent.name for job in jobs),
-    )
-    return asked
-
-
-ADI = "model.candidates=[attention, dense, identity]"
-
-
-def test_every_network_of_a_space_with_identity_is_trained_once(
-    experiment_file: Path, tmp_path: Path, jobs: list[str]
+def test_every_network_of_a_space_with_identity_once_and_those_within_a_share_of_flops(
+    plan_with: PlanWith,
 ) -> None:
-    settings = [*SMALL[1::2], ADI]
-    bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
-    assert layouts_of(bench.experiment.model) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
-    tied = set_up(
-        load_experiment(experiment_file, [*settings, "model.tie_slots=1"]), tmp_path / "tied"
-    )
-    assert layouts_of(tied.experiment.model) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
-    make_table(bench, layouts_of(bench.experiment.model), [0], workers=1, stop=StopRequest())
-    assert jobs == layouts_of(bench.experiment.model)
-
-
-def test_the_networks_within_a_share_of_the_references_flops(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], ADI]), tmp_path / "run")
-    layouts = layouts_of(bench.experiment.model)
-    a, d, rest = (
-        bench.costs.by_label["attention"],
-        bench.costs.by_label["dense"],
-        bench.costs.rest,
-    )
+    plan = plan_with(*SMALL, "model.candidates=[attention, dense, identity]")
+    layouts = layouts_of(plan.experiment.model)
+    assert layouts == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
+    costs, rest = plan.costs.by_label, plan.costs.rest
+    a, d = costs["attention"], costs["dense"]
     flops = {"aa": 2 * a, "ad": a + d, "ai": a, "da": a + d, "dd": 2 * d, "di": d}
     for share in (1.0, (a + rest) / (a + d + rest), 0.9, 3.0):
-        expected = [
-            layout
-            for layout in layouts
-            if layout != "ii" and flops[layout] + rest <= share * (a + d + rest) * (1 + 1e-9)
-        ]
-        assert layouts_within(bench, layouts, f"{share!r}x") == expected
-    assert layouts_within(bench, layouts, str(d + rest)) == ["di"]
-
-
-def test_a_table_is_weighed_on_the_screen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [
-        Row(layout, seed, 1, 1.0, worth, worth)
-        for seed in (0, 1)
-        for layout, worth in (("aa", 1.0), ("ad", 2.0), ("da", 3.0), ("dd", 4.0))
-    ]
-    path = tmp_path / "table.csv"
-    path.write_text(as_csv(LayoutTable(tuple(rows)).rows))
-    command = ["regret", "--table", str(path), "--trainings", "4", "--layouts", "aa", "ad"]
-    assert layoutbench.main(command) == 0
-    said = capsys.readouterr().out
-    assert "Kendall's tau between two seeds 1.000" in said
-    assert "random search, 4 trainings: regret 0.0000" in said
-    assert "n = 2: aa 0.0000, ad 1.0000" in said
-    assert "the chosen layouts and random search at equal cost: no difference shown (" in said
-    unknown = refused(layoutbench.main, capsys, *command[:-1], "aaa")
-    assert "layout 'aaa' is not among the table's" in unknown
-
-
-FOUR = [*SMALL, "--set", "model.slots=4"]
+        most = share * (a + d + rest) * (1 + 1e-9)
+        expected = [layout for layout in layouts[:-1] if flops[layout] + rest <= most]
+        assert layouts_within(plan, layouts, f"{share!r}x") == expected
+    assert layouts_within(plan, layouts, str(d + rest)) == ["di"]
 
 
 def write_tables(experiment_file: Path, folder: Path) -> list[str]:
     """Made-up tables of all layouts of four slots, at full and at half length, as arguments."""
     arguments = list[str]()
     for name, steps, seeds in (("table", 4, (0, 1, 2)), ("half", 2, (7,))):
-        settings = [*FOUR[1::2], f"retrain.steps={steps}"]
-        bench = set_up(load_experiment(experiment_file, settings), folder / "run")
-        rows = [
-            Row(layout, seed, 10, 20.0, nats, nats + 0.001 * seed)
+        experiment = load_experiment(experiment_file, [*FOUR, f"retrain.steps={steps}"])
+        plan, path = set_up(experiment, folder / "run"), folder / f"{name}.csv"
+        lines = [
+            f"{layout},{seed},20.0,{nats},{nats + 0.001 * seed}"
             for layout in all_layouts("ad", 4)
             for seed in seeds
             for nats in [4.0 - 0.1 * layout.count("a") - 0.02 * layout.find("d")]
         ]
-        path = folder / f"{name}.csv"
-        path.write_text(as_csv(rows))
-        path.with_suffix(".json").write_text(json.dumps(key_of(bench.experiment, bench.inputs())))
+        head = "layout,seed,flops_per_token,valid_nats,test_nats"
+        path.write_text("\n".join([head, *lines]) + "\n")
+        path.with_suffix(".json").write_text(json.dumps(key_of(experiment, plan.inputs())))
         arguments += [f"--{name}", str(path)]
     return arguments
 
 
-def test_methods_are_replayed_on_tables_of_full_and_half_length(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_table_is_weighed_and_methods_are_replayed_on_it(
+    experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     tables, run = write_tables(experiment_file, tmp_path), tmp_path / "replay"
-    base = ["replay", str(experiment_file), *FOUR, "--run", str(run), *tables, "--replays", "4"]
+    regret = ["regret", *tables[:2], "--trainings", "16", "--layouts", "aaaa", "aaad"]
+    assert layoutbench.main(regret) == 0
+    said = capsys.readouterr().out
+    assert "random search, 16 trainings: regret " in said
+    assert "n = 2: aaaa 0.0000, aaad 0.0200" in said
+    assert "layout 'aaa' is not among" in refused(layoutbench.main, capsys, *regret, "aaa")
+
+    path = tmp_path / "proposals.csv"
+    path.write_text(
+        "within,search,cost,layout,supernet_nats\n1x,10,50000,addd,4.0\n1x,10,50000,dddd,4.1\n"
+        "1x,11,60000,daad,4.0\n0.9x,10,5,aaaa,4.0\n"
+    )
+    base = ["replay", str(experiment_file), *settings(*FOUR), "--run", str(run), *tables]
+    base += ["--replays", "4", "--proposals", str(path), "--within", "1x", "0.95x"]
     assert layoutbench.main(base) == 0
-    assert "all layouts: 16 networks, " in capsys.readouterr().out
-    assert layoutbench.main([*base, "--within", "1x", "0.95x"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"^within 1x: 11 networks, \d of them by rules$", said, re.M)
     assert re.search(r"^within 0.95x: 5 networks, \d of them by rules$", said, re.M)
@@ -210,44 +142,22 @@ def test_methods_are_replayed_on_tables_of_full_and_half_length(
     methods = summary["budgets"]["1x"]["methods"]
     assert methods["predictor"]["regret_nats"] == pytest.approx(0.0, abs=1e-9)
     assert methods["random search"]["predictor_less"][0] <= 0
-
-
-def write_proposals(path: Path, *rows: str) -> list[str]:
-    path.write_text("\n".join(["within,search,cost,layout,supernet_nats", *rows]) + "\n")
-    return ["--proposals", str(path)]
-
-
-def test_what_searches_propose_is_replayed_too(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables, run = write_tables(experiment_file, tmp_path), tmp_path / "replay"
-    base = ["replay", str(experiment_file), *FOUR, "--run", str(run), *tables, "--replays", "4"]
-    base += ["--within", "1x"]
-    path = tmp_path / "proposals.csv"
-    rows = ["1x,10,50000,addd,4.0", "1x,10,50000,dddd,4.1", "1x,11,60000,daad,4.0"]
-    assert layoutbench.main([*base, *write_proposals(path, *rows, "0.9x,10,5,aaaa,4.0")]) == 0
-    assert re.search(r"^search, finals +0\.\d{4}", capsys.readouterr().out, re.M)
-    methods = json.loads((run / "replay.json").read_text())["budgets"]["1x"]["methods"]
     assert methods["predictor + search"]["cost"] > methods["predictor"]["cost"]
+    assert "search, finals" not in summary["budgets"]["0.95x"]["methods"]
 
 
 @pytest.mark.slow
-def test_searches_propose_layouts_within_each_budget(experiment_file: Path, tmp_path: Path) -> None:
+def test_searches_propose_layouts_within_each_budget_the_best_first(
+    experiment_file: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "propose"
-    base = ["propose", str(experiment_file), *FOUR, "--run", str(run), "--seeds", "10,11"]
+    base = ["propose", str(experiment_file), *settings(*FOUR), "--run", str(run), "--seeds", "10"]
     assert layoutbench.main([*base, "--within", "1x", "0.95x"]) == 0
-    rows = [row.split(",") for row in (run / "proposals.csv").read_text().splitlines()[1:]]
-    plan = set_up(load_experiment(experiment_file, FOUR[1::2]), run)
-    for within, search, cost, layout, nats in rows:
-        limit = flops_limit(plan, within)
-        assert limit.holds(tuple(parse_layout(layout, plan.candidates)))
-        assert search in ("10", "11")
-        assert float(cost) / plan.costs.rest > 1.0
-        assert float(nats) > 0
-    for within, search in itertools.product(("1x", "0.95x"), ("10", "11")):
-        nats = [float(row[4]) for row in rows if row[:2] == [within, search]]
-        assert nats == sorted(nats), "the best first"
-        assert nats
-    before = (run / "proposals.csv").read_text()
-    assert layoutbench.main([*base, "--within", "1x", "0.95x"]) == 0
-    assert (run / "proposals.csv").read_text() == before
+    plan, nats = set_up(load_experiment(experiment_file, FOUR), run), dict[str, list[float]]()
+    with (run / "proposals.csv").open() as file:
+        for row in csv.DictReader(file):
+            limit = flops_limit(plan, row["within"])
+            assert limit.holds(tuple(parse_layout(row["layout"], plan.candidates)))
+            assert float(row["cost"]) / plan.costs.rest > 1.0
+            nats.setdefault(row["within"], []).append(float(row["supernet_nats"]))
+    assert [sorted(of) for of in nats.values()] == [nats["1x"], nats["0.95x"]]

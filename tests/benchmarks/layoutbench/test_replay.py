@@ -1,6 +1,5 @@
 """Opponents and replays: what is spent, what is judged, and that draws follow their seeds."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -26,37 +25,26 @@ from benchmarks.layoutbench.replay import (
     parts,
     replay,
 )
-from benchmarks.layoutbench.table import read_table
 from nas.derivation.predictor import Predictor, features_of
 from nas.derivation.training import Answer, Method, Space, Training, Trainings
-from tests.nas.derivation.conftest import TABLE, space_of
 
 COST = 9.0
-METHODS: dict[str, Callable[[int], Method]] = {
-    "predictor": lambda number: Predictor(),
-    "random probes": lambda number: Predictor(drawn_by=number),
-    "random search": lambda number: RandomSearch(COST, number),
-    "rules": lambda number: RulesAlone(COST),
-    "halving": lambda number: Halving(COST, number),
-    "evolution": lambda number: LocalEvolution(COST, number),
-}
-
-
-@pytest.fixture(scope="module")
-def bench() -> Space:
-    return space_of(read_table(TABLE).layouts, 6)
 
 
 @pytest.fixture(scope="module")
 def truth(bench: Space) -> Truth:
     """Nats by how far a layout is from aaaddd, with noise; test nats are 0.1 more."""
     generator = np.random.default_rng(1)
-    best = bench.number_of([0, 0, 0, 1, 1, 1])
-    assert best is not None
-    apart_N = (bench.kind_NL != bench.kind_NL[best]).sum(axis=1)
+    apart_N = (bench.kind_NL != bench.kind_NL[best_of(bench)]).sum(axis=1)
     valid_NS = 4.0 + 0.05 * apart_N[:, None] + generator.normal(scale=0.002, size=(64, 3))
     half_N = 4.3 + 0.05 * apart_N + generator.normal(scale=0.002, size=64)
     return Truth(bench, valid_NS, valid_NS + 0.1, half_N)
+
+
+def best_of(space: Space) -> int:
+    best = space.number_of([0, 0, 0, 1, 1, 1])
+    assert best is not None
+    return best
 
 
 def asked(method: Method, truth: Truth) -> tuple[list[Training], Answer]:
@@ -66,12 +54,21 @@ def asked(method: Method, truth: Truth) -> tuple[list[Training], Answer]:
     return [*train.results], answer
 
 
-@pytest.mark.parametrize("name", ["random search", "rules", "halving", "evolution"])
-def test_an_opponent_spends_what_it_is_given_and_no_more(truth: Truth, name: str) -> None:
+@pytest.mark.parametrize(
+    ("method_of", "slack"),
+    [
+        (RandomSearch, 0.0),
+        (lambda cost, number: RulesAlone(cost), 0.0),
+        (Halving, 1.2),
+        (LocalEvolution, 0.0),
+    ],
+)
+def test_an_opponent_spends_what_it_is_given_and_no_more(
+    truth: Truth, method_of: type[RandomSearch], slack: float
+) -> None:
     for number in range(5):
-        trainings, answer = asked(METHODS[name](number), truth)
+        trainings, answer = asked(method_of(COST, number), truth)
         spent = sum(truth.space.cost(one) for one in trainings)
-        slack = 1.2 if name == "halving" else 0.0
         assert COST - 1.3 <= spent <= COST + slack
         assert answer.network in {one.network for one in trainings}
 
@@ -94,54 +91,46 @@ def test_evolution_changes_the_best_so_far_in_one_place(truth: Truth) -> None:
     assert len(set(networks)) == len(networks)
     for count, child in enumerate(networks[1:], start=1):
         best = min(networks[:count], key=lambda n: truth.valid_NS[n, 0])
-        apart = (truth.space.kind_NL[child] != truth.space.kind_NL[best]).sum()
-        assert apart == 1
+        assert (truth.space.kind_NL[child] != truth.space.kind_NL[best]).sum() == 1
     assert answer.network == min(networks, key=lambda n: truth.valid_NS[n, 0])
 
 
 def test_what_a_search_proposes_is_trained_for_what_the_search_leaves(truth: Truth) -> None:
     space = replace(truth.space, proposed=(40, 3, 60, 11))
-    batch, answer = asked(SearchFinals(COST, 6.0), replace(truth, space=space))
-    assert [(one.network, one.length, one.seed) for one in batch][:2] == [
-        (40, "full", 1), (3, "full", 1),
-    ]  # fmt: skip
+    proposed = replace(truth, space=space)
+    batch, answer = asked(SearchFinals(COST, 6.0), proposed)
+    assert [(one.network, one.seed) for one in batch][:2] == [(40, 1), (3, 1)]
     assert 6.0 + sum(space.cost(one) for one in batch) <= COST
-    batch, answer = asked(SearchFinals(6.0 + 100.0, 6.0), replace(truth, space=space))
+    batch, answer = asked(SearchFinals(6.0 + 100.0, 6.0), proposed)
     assert [(one.network, one.seed) for one in batch] == [
         (n, seed) for seed in (1, 2) for n in (40, 3, 60, 11)
     ]
     means = truth.valid_NS[:, :2].mean(axis=1)
     assert answer.network == min((40, 3, 60, 11), key=lambda n: means[n])
-    batch, _ = asked(SearchFinals(1.0, 6.0), replace(truth, space=space))
-    assert len(batch) == 1, "its answer is trained, whatever is left"
+    assert len(asked(SearchFinals(1.0, 6.0), proposed)[0]) == 1, "its answer, whatever is left"
 
 
-def test_an_answer_is_judged_by_test_nats_of_the_seeds_that_judge(truth: Truth) -> None:
+def test_an_answer_is_judged_by_test_nats_of_seeds_that_chose_neither_it_nor_the_best(
+    truth: Truth,
+) -> None:
     outcome = replay(truth, RulesAlone(1000.0), [2], spent=3.0)
-    best = truth.space.number_of([0, 0, 0, 1, 1, 1])
+    best = best_of(truth.space)
     assert outcome.network == best
-    judged_N = truth.test_NS[:, 2]
     by_others = truth.test_NS[:, :2].mean(axis=1).argmin()
-    assert outcome.regret == pytest.approx(judged_N[best] - judged_N[by_others])
-    alone = replay(truth, RulesAlone(1000.0), [0, 1, 2])
-    assert alone.regret == pytest.approx(
-        truth.test_NS.mean(axis=1)[best] - truth.test_NS.mean(axis=1).min()
-    )
-    assert len(outcome.results) == 2 * len(set(truth.space.rules.values()))
+    judged = truth.test_NS[[best, by_others], 2]
+    assert outcome.regret == pytest.approx(judged[0] - judged[1])
     assert outcome.cost == pytest.approx(3.0 + len(outcome.results), rel=0.05)
-
-
-def test_the_best_network_is_not_chosen_by_the_seed_that_judges(truth: Truth) -> None:
-    """Else its luck would count for it, and every regret would be too large."""
-    test_NS = truth.test_NS.copy()
-    test_NS[5, 2] = 0.0
-    regret = replay(replace(truth, test_NS=test_NS), RulesAlone(1000.0), [2]).regret
-    assert abs(regret) < 0.01
+    alone = replay(truth, RulesAlone(1000.0), [0, 1, 2])
+    mean_N = truth.test_NS.mean(axis=1)
+    assert alone.regret == pytest.approx(mean_N[best] - mean_N.min())
+    lucky_NS = truth.test_NS.copy()
+    lucky_NS[5, 2] = 0.0
+    lucky = replay(replace(truth, test_NS=lucky_NS), RulesAlone(1000.0), [2])
+    assert abs(lucky.regret) < 0.01, "else its luck would count, and regrets be too large"
 
 
 def test_parts_are_other_ones_and_the_same_for_a_seed(truth: Truth) -> None:
-    named = len(set(truth.space.rules.values()))
-    some = [*parts(truth, 6, seed=1)]
+    named, some = len(set(truth.space.rules.values())), [*parts(truth, 6, seed=1)]
     for part in some:
         space = part.truth.space
         assert len(space) == named + round(0.75 * (64 - named))
@@ -151,12 +140,10 @@ def test_parts_are_other_ones_and_the_same_for_a_seed(truth: Truth) -> None:
             assert (space.kind_NL[place] == truth.space.kind_NL[old]).all()
             assert set(part.truth.valid_NS[place]) == set(truth.valid_NS[old])
             assert part.truth.half_N[place] == truth.half_N[old]
-    assert len({part.truth.space.kind_NL.tobytes() for part in some}) == 6
-    assert len({part.truth.valid_NS[0].tobytes() for part in some}) > 1, "seeds in other orders"
-    again, other = parts(truth, 6, seed=1), parts(truth, 6, seed=2)
     rows = [part.truth.space.kind_NL.tobytes() for part in some]
-    assert [part.truth.space.kind_NL.tobytes() for part in again] == rows
-    assert [part.truth.space.kind_NL.tobytes() for part in other] != rows
+    assert len(set(rows)) == 6
+    assert len({part.truth.valid_NS[0].tobytes() for part in some}) > 1, "seeds in other orders"
+    assert [part.truth.space.kind_NL.tobytes() for part in parts(truth, 6, seed=1)] == rows
     two = replace(truth, valid_NS=truth.valid_NS[:, :2], test_NS=truth.test_NS[:, :2])
     assert next(parts(two, 1)).judges == (0, 1)
 
@@ -181,47 +168,24 @@ def test_intervals_hold_as_many_networks_as_they_say_where_the_model_is_right() 
     assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
 
 
-def test_a_contest_spends_the_same_on_all(truth: Truth) -> None:
-    one = contest(truth, 8)
-    assert [*one.costs] == [PREDICTOR, *OPPONENTS, FINALS]
+def test_a_contest_spends_the_same_on_all_and_both_pay_for_a_search(truth: Truth) -> None:
+    good, bad = Proposals((best_of(truth.space), 0), 2.5), Proposals((63, 62), 1.5)
+    alone, one = contest(truth, 8), contest(truth, 6, searches=[good, bad])
+    assert [*alone.costs] == [PREDICTOR, *OPPONENTS, FINALS]
     for name in OPPONENTS:
-        assert (np.abs(one.costs[name] - one.costs[PREDICTOR]) < 1.3).all()
-    # Finals take what they take: each rule once, and of three and the best rule the second seed.
-    named = {n for name, n in truth.space.rules.items() if not name.startswith("dense first")}
-    once = sum(truth.space.cost(Training(n, "full", 1)) for n in named)
-    assert (one.costs[FINALS] > once).all()
-    regret = {name: regret_R.mean() for name, regret_R in one.regrets_nats.items()}
+        assert (np.abs(alone.costs[name] - alone.costs[PREDICTOR]) < 1.3).all()
+    regret = {name: regret_R.mean() for name, regret_R in alone.regrets_nats.items()}
     assert regret.keys() == {PREDICTOR, *OPPONENTS, FINALS, "best rule", "oracle rule"}
-    assert regret[PREDICTOR] <= 0.01
-    assert regret["random search"] > 0.02
+    assert regret[PREDICTOR] <= 0.01 < 0.02 < regret["random search"]
     assert regret["oracle rule"] <= 0.005
-    mean, half_width = one.ahead("random search")
+    mean, half_width = alone.ahead("random search")
     assert mean == pytest.approx(regret[PREDICTOR] - regret["random search"])
     assert half_width > 0
-    assert (one.networks, one.rules) == (64, len(set(truth.space.rules.values())))
 
-
-def test_a_contest_with_searches_gives_each_replay_one_and_lets_both_pay_for_it(
-    truth: Truth,
-) -> None:
-    best = truth.space.number_of([0, 0, 0, 1, 1, 1])
-    assert best is not None
-    good, bad = Proposals((best, 0), 2.5), Proposals((63, 62), 1.5)
-    one = contest(truth, 6, searches=[good, bad])
-    regret_R = one.regrets_nats["search, finals"]
-    assert (regret_R[::2] <= 0.005).all()
+    regret_R, cost_R = one.regrets_nats["search, finals"], one.costs["search, finals"]
+    assert (regret_R[::2] <= 0.005).all(), "each replay has one search in turn"
     assert (regret_R[1::2] > 0.05).all()
-    cost_R = one.costs["search, finals"]
     assert (cost_R[::2] >= 2.5 + 2).all()
-    extra_R = one.costs["predictor + search"] - one.costs[PREDICTOR]
-    assert (extra_R > 0.9).all()
-    extra_R = one.costs["finals + search"] - one.costs[FINALS]
-    assert (extra_R[::2] >= 2.5).all()
+    assert (one.costs["predictor + search"] - one.costs[PREDICTOR] > 0.9).all()
+    assert ((one.costs["finals + search"] - one.costs[FINALS])[::2] >= 2.5).all()
     assert (one.regrets_nats["finals + search"][::2] <= 0.005).all()
-    alone = contest(truth, 6)
-    assert (alone.regrets_nats.keys()) < one.regrets_nats.keys()
-    some = [*parts(truth, 4, proposals=[good.networks, bad.networks])]
-    kinds = [part.truth.space.kind_NL[list(part.truth.space.proposed)] for part in some]
-    for rows, proposals in zip(kinds, [good, bad, good, bad], strict=True):
-        assert (rows == truth.space.kind_NL[list(proposals.networks)]).all()
-    assert some[0].without_proposals().truth.space.proposed == ()

@@ -11,7 +11,6 @@ from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts
 from model import Layout
 from nas.derivation.training import Length
 from pipeline.derive import choose, derivation
-from pipeline.plan import RunPlan
 from tests.pipeline.conftest import PlanWith
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]
@@ -37,27 +36,6 @@ def test_passes_validations_and_scored_layouts_are_counted(
     assert search_cost(plan, scored) == pytest.approx(spent / training)
 
 
-def table() -> LayoutTable:
-    """All layouts of four slots, all worth the same."""
-    layouts = all_layouts("ad", 4)
-    return LayoutTable(
-        tuple(Row(one, seed, 1, 1.0, 1.0, 1.0) for one in layouts for seed in (0, 1))
-    )
-
-
-def trained(plan: RunPlan, folder: Path) -> list[tuple[Layout, Length]]:
-    """Derive in a folder by trainings that are made up; what was asked for."""
-    asked = list[tuple[Layout, Length]]()
-
-    def train(layouts: Sequence[Layout], length: Length, seeds: Sequence[int]) -> list[float]:
-        asked.extend((layout, length) for _ in seeds for layout in layouts)
-        nats = [4.0 - 0.1 * sum(slot.kind == "attention" for slot in one) for one in layouts]
-        return nats * len(seeds)
-
-    choose(derivation(plan, plan.experiment.derive, train), plan.experiment, folder)
-    return asked
-
-
 @pytest.mark.parametrize(
     ("method", "more", "scored"),
     [
@@ -69,9 +47,17 @@ def trained(plan: RunPlan, folder: Path) -> list[tuple[Layout, Length]]:
 def test_methods_that_train_pay_for_every_training(
     plan_with: PlanWith, tmp_path: Path, method: str, more: list[str], scored: int
 ) -> None:
-    plan = plan_with(*BASE, f"derive.method={method}", *more)
-    asked = trained(plan, tmp_path / "run" / "seed-5")
-    weighed = weigh(plan, [5], table(), replays=2)
+    plan, asked = plan_with(*BASE, f"derive.method={method}", *more), list[tuple[Layout, Length]]()
+
+    def train(layouts: Sequence[Layout], length: Length, seeds: Sequence[int]) -> list[float]:
+        asked.extend((layout, length) for _ in seeds for layout in layouts)
+        nats = [4.0 - 0.1 * sum(slot.kind == "attention" for slot in one) for one in layouts]
+        return nats * len(seeds)
+
+    chosen = derivation(plan, plan.experiment.derive, train)
+    choose(chosen, plan.experiment, tmp_path / "run" / "seed-5")
+    rows = [Row(one, seed, 1.0, 1.0, 1.0) for one in all_layouts("ad", 4) for seed in (0, 1)]
+    weighed = weigh(plan, [5], LayoutTable(tuple(rows)), replays=2)
     flops = sum((0.5 if length == "half" else 1.0) * plan.costs(one) for one, length in asked)
     lengths = {"half", "full"} if method == "predictor" else {"full"}
     assert {length for _, length in asked} == lengths

@@ -259,6 +259,14 @@ def number_from(least: int, most: int | None = None) -> Callable[[str], int]:
     return number
 
 
+def file_to_write(text: str) -> Path:
+    """The type of an option that names a file to be written."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{path}: must be a file in a folder that is there")
+    return path
+
+
 def add_workers(parser: Parser, help_text: str = "runs at a time") -> None:
     """The option `--workers`: how many runs at a time."""
     kind = number_from(1, _MOST_WORKERS)

@@ -13,19 +13,27 @@ is one more, as papers count WikiText; `--words plain` leaves the ends of lines 
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
-    from model import Architecture
-    from pipeline.evaluate import Measurement
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
 
-# What each line of the table changes in the model.
-Variants = list[dict[str, int | None]]
+    from data import Tokenizer
+    from model import Architecture
+    from pipeline.run_files import Saved
+    from training.evaluation import Evaluation
+
+# What a line of the table changes in the model.
+Options = Mapping[str, int | None]
 
 WORDS = {
     "eol": "between white space, and one for each end of line",
@@ -45,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     with exit_codes.user_errors():
         measurement, variants = prepare(arguments)
-        print(heading(measurement, variants, WORDS[arguments.words]), flush=True)
+        print(heading(measurement, variants[0], WORDS[arguments.words]), flush=True)
         try:
             for options in variants:
                 rows.append(row_of(measurement, options))
@@ -82,7 +90,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     add("--precision", choices=("float32", "bfloat16", "float64"), default="float32",
         help="of the products; float64 of the weights too")  # fmt: skip
-    add("--json", type=Path, metavar="OUT", help="also write all of it to this file")
+    add("--json", type=cli.file_to_write, metavar="OUT", help="also write all of it to this file")
     return parser.parse_args(argv)
 
 
@@ -92,21 +100,102 @@ def _number(text: str) -> int | None:
     return None if text == "none" else int(text)
 
 
-def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
+@dataclass(frozen=True)
+class Text:
+    """Documents: their ids with `<doc>` before each, and how much they hold.
+
+    `words` is None where there is none, or where the tokenizer loses text.
+    """
+
+    tokens: "NDArray[np.int64]"
+    documents: int
+    bytes: int
+    words: int | None
+
+
+def read_documents(files: Sequence[Path], tokenizer: "Tokenizer", *, line_ends: bool) -> Text:
+    """Read UTF-8 files, one document each; with `line_ends` the end of a line counts as a word.
+
+    Raises:
+        ValueError: a file is empty or no UTF-8.
+    """
+    from data import count_words, encode_documents
+    from data.text import to_utf8_text
+
+    texts = [to_utf8_text(path.read_bytes(), str(path)) for path in files]
+    words = sum(count_words(text, line_ends=line_ends) for text in texts)
+    return Text(
+        tokens=encode_documents(tokenizer, texts),
+        documents=len(texts),
+        bytes=sum(len(text.encode()) for text in texts),
+        words=None if tokenizer.losses else words or None,
+    )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A model, a text, how it is cut (as `CUT`), and where and in what precision it is scored."""
+
+    saved: "Saved"
+    text: Text
+    cut: dict[str, int]
+    device: "torch.device"
+    precision: str
+
+    def run(self, options: Options) -> "Evaluation":
+        """Score the text once by the model with other options (`adjusted`).
+
+        Raises:
+            ValueError: the model gives no finite number.
+        """
+        import torch
+
+        from data import EvaluationStreams
+        from model import load_model
+        from training.evaluation import evaluate
+        from training.step import Forward
+
+        if (memory := options.get("memory")) is not None:
+            # No rows that no stream is long enough to fill.
+            longest = (len(self.text.tokens) - 1) // self.cut["streams"] + 1 + self.cut["context"]
+            options = {**options, "memory": min(memory, longest)}
+        model = load_model(self.saved.folder, options)
+        model = model.to(self.device, torch.float64 if self.precision == "float64" else None)
+        lengths_V = self.saved.tokenizer.byte_length_V
+        products = "bfloat16" if self.precision == "bfloat16" else "float32"
+        with Forward(self.device, products).autocast():
+            evaluation = evaluate(
+                model,
+                EvaluationStreams(self.text.tokens, **self.cut, words=self.text.words),
+                byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
+                device=self.device,
+            )
+        if not math.isfinite(evaluation.nats):
+            raise ValueError(
+                f"{self.saved.folder}: the model gives {evaluation.nats} nats for this text; "
+                "its weights are of no use"
+            )
+        return evaluation
+
+
+def prepare(arguments: argparse.Namespace) -> tuple[Measurement, list[dict[str, int | None]]]:
     """The measurement, and what each line of the table changes in the model.
 
     All that can be checked before the first token is scored is checked.
     """
+    from model import adjusted
     from pipeline.devices import device_of
-    from pipeline.evaluate import Measurement, read_documents
     from pipeline.run_files import describe
 
-    out = arguments.json
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise ValueError(f"--json: {out}: must be a file in a folder that is there")
     device = device_of(arguments.device)
     saved = describe(arguments.model)
-    variants = variants_of(arguments, saved.architecture)
+    options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
+    variants = [{"memory": rows, **options} for rows in arguments.memory or ()] or [options]
+    for variant in variants:
+        try:
+            adjusted(saved.architecture, variant)
+        except ValueError as error:
+            raise ValueError(f"--{error}") from None
     given = {name: vars(arguments)[name] for name in saved.cut}
     cut = {**saved.cut, **{name: value for name, value in given.items() if value is not None}}
     text = read_documents(arguments.data, saved.tokenizer, line_ends=arguments.words == "eol")
@@ -114,38 +203,22 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
     return Measurement(saved, text, cut, device, arguments.precision), variants
 
 
-def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> Variants:
-    """Options of the model that each line of the table changes; it must have them."""
-    from model import adjusted
-
-    options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
-    memory = arguments.memory
-    variants = [options] if memory is None else [{"memory": rows, **options} for rows in memory]
-    for variant in variants:
-        try:
-            adjusted(architecture, variant)
-        except ValueError as error:
-            raise ValueError(f"--{error}") from None
-    return variants
-
-
-def heading(measurement: "Measurement", variants: Variants, words: str) -> str:
+def heading(measurement: Measurement, options: Options, words: str) -> str:
     """Model, text, how it is measured, and the titles of the table."""
     from model import adjusted
 
     own, text, cut = measurement.saved.architecture, measurement.text, measurement.cut
     counted = f", {text.words:,} words ({words})" if text.words else ""
+    titles = [f"{'memory':>8}", *(f"  {title}" for title, _ in _columns(bool(text.words)).values())]
     lines = [
         f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
         f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
         f"{text.documents} document{'s' * (text.documents > 1)}",
-        f"measured with {options_text(adjusted(own, variants[0]), but='memory')}; "
+        f"measured with {options_text(adjusted(own, options), but='memory')}; "
         f"{cut['streams']} streams of {cut['segment']} tokens, {cut['context']} of context; "
         f"{measurement.device}, {measurement.precision}",
         *(f"lossy: {loss}" for loss in measurement.saved.tokenizer.losses),
-        *notes(own, variants),
     ]
-    titles = [f"{'memory':>8}", *(f"  {title}" for title, _ in _columns(bool(text.words)).values())]
     return "\n".join([*lines, "", "".join(titles)])
 
 
@@ -168,29 +241,7 @@ def _shown(value: int | None) -> str:
     return "none" if value is None else str(value)
 
 
-def notes(own: "Architecture", variants: Variants) -> list[str]:
-    """Notes on lines whose memory does not fit the window."""
-    from model import adjustable_options, adjusted
-
-    lines = []
-    for options in variants:
-        for label, values in adjustable_options(adjusted(own, options)).items():
-            window, memory = values.get("window"), values.get("memory")
-            if window is None or memory is None or memory == window - 1:
-                continue
-            effect = (
-                "results depend on how the text is cut"
-                if memory < window - 1
-                else "the rows beyond that are not read"
-            )
-            lines.append(
-                f"note: {label}: window {window} needs memory {window - 1}, found {memory}: "
-                f"{effect}"
-            )
-    return lines
-
-
-def row_of(measurement: "Measurement", options: Mapping[str, int | None]) -> dict[str, Any]:
+def row_of(measurement: Measurement, options: Options) -> dict[str, Any]:
     """One line: the options by label, and every measure."""
     from model import adjustable_options, adjusted
 
@@ -212,7 +263,7 @@ def line_of(row: Mapping[str, Any], words: bool) -> str:
 
 
 def write(
-    arguments: argparse.Namespace, measurement: "Measurement", rows: Sequence[Mapping[str, Any]]
+    arguments: argparse.Namespace, measurement: Measurement, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """Write the --json file whole; where that fails an old one stays as it was."""
     from model import adjustable_options

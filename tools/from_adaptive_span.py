@@ -19,10 +19,9 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline import cli, exit_codes
 
@@ -31,43 +30,35 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from model import Architecture
-
     Array = NDArray[np.float64]
 
-CORPORA = ("enwik8", "text8")
 END_OF_LINE, DOC, SIZE = ord("\n"), 256, 257
 # The logit of what the text never had: e^-100 of the probability changes no sum.
 NEVER = -100.0
 # Of all experiments there; it only matters where the model is trained further.
 SPAN_LOSS = 5e-7
+PROJECTIONS, PARTS = ("query", "key", "val", "out"), ("weight", "bias")
+MASK = "attn.attn.adaptive_span._mask.current_val"
+_TEMPLATE = re.compile(r"layers\.\d+\.attn\.attn\.adaptive_span\._mask\.mask_template")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
-    with exit_codes.user_errors():
-        print(convert(arguments))
-    return 0
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments."""
     parser = cli.tool_parser("from_adaptive_span", __doc__)
     parser.add_argument("file", type=Path, metavar="FILE", help="the checkpoint")
     parser.add_argument("out", type=Path, metavar="OUT", help="the model folder to make")
     text = parser.add_mutually_exclusive_group(required=True)
-    text.add_argument("--corpus", choices=CORPORA, help="its text (no default: this or --text)")
+    text.add_argument("--corpus", choices=("enwik8", "text8"),
+        help="its text (no default: this or --text)")  # fmt: skip
     text.add_argument("--text", type=Path, nargs="+", metavar="FILE",
         help="its text, split by split (no default: this or --corpus)")  # fmt: skip
-    parser.add_argument(
-        "--ramp",
-        type=cli.number_from(1, 2**20),
-        default=32,
-        metavar="R",
-        help="its --adapt-span-ramp, not in FILE",
-    )
-    return parser.parse_args(argv)
+    ramp = cli.number_from(1, 2**20)
+    parser.add_argument("--ramp", type=ramp, default=32, metavar="R",
+        help="its --adapt-span-ramp, not in FILE")  # fmt: skip
+    arguments = parser.parse_args(argv)
+    with exit_codes.user_errors():
+        print(convert(arguments))
+    return 0
 
 
 def convert(arguments: argparse.Namespace) -> str:
@@ -76,23 +67,28 @@ def convert(arguments: argparse.Namespace) -> str:
 
     from data.tokenizers import Tokenizer
     from data.tokenizers.tokenizer import Bytes
-    from model import build_model, save_model
+    from model import Architecture, build_model, save_model
     from utils.files import folder_made_whole
 
     path, out = arguments.file, arguments.out
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out}: is there already; give a new folder")
     state = read_state(path)
     sizes = sizes_of(state, path)
-    texts = read_corpus(arguments.corpus) if arguments.corpus else _read(arguments.text)
-    symbols = symbols_of(texts, stripped=arguments.corpus == "text8")
+    if arguments.corpus:
+        parts = list(read_corpus(arguments.corpus))
+    else:
+        parts = [part.read_bytes() for part in arguments.text]
+    symbols = symbols_of(parts, stripped=arguments.corpus == "text8")
     if len(symbols) != sizes.symbols:
         raise ValueError(
             f"{path}: has {sizes.symbols} symbols, and the text has {len(symbols)}; give the "
             "text that it was trained on"
         )
     tokenizer = Tokenizer(Bytes())
-    architecture = architecture_of(sizes, arguments, tokenizer.digest)
+    content = architecture_of(sizes, arguments.ramp)
+    content["tokenizer"] = {"digest": tokenizer.digest}
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    content["provenance"] = {"from": "facebookresearch/adaptive-span", "sha256": sha256}
+    architecture = Architecture.model_validate(content)
     dtype = torch.promote_types(state["key_pe"].dtype, torch.float32)
     theirs = {name: tensor.double().numpy() for name, tensor in state.items()}
     weights = weights_of(theirs, sizes, symbols)
@@ -103,11 +99,17 @@ def convert(arguments: argparse.Namespace) -> str:
     with folder_made_whole(out) as work:
         save_model(work, model, architecture)
         tokenizer.save(work)
-    return report(out, sizes, arguments.ramp)
+    return (
+        f"{out}: {sizes.layers} layers, d_model {sizes.d_model}, {sizes.n_heads} heads, d_ffn "
+        f"{sizes.d_ffn}, span {sizes.span}, ramp {arguments.ramp}\n"
+        f"{sizes.symbols} bytes are symbols; the other {DOC - sizes.symbols} are untrained: "
+        f"read as zeros, and never expected (a logit of {NEVER:g})\n"
+        "<doc> is not known there: it is read as the end of a line, and never expected\n"
+        f"next: python -m tools.evaluate {out} --data FILE --streams 8 --segment 512"
+    )
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Sizes of a model, as the shapes of its tensors say."""
 
     layers: int
@@ -127,19 +129,14 @@ class Sizes:
             "out_emb.bias": (self.symbols,),
             "key_pe": (1, self.d_head, self.span),
         }
-        for number in range(self.layers):
-            layer = f"layers.{number}."
-            shapes |= {f"{layer}attn.proj_{name}.weight": (d, d) for name in PROJECTIONS}
+        for layer in (f"layers.{number}." for number in range(self.layers)):
+            wide = (self.n_heads * self.d_head, d)
+            shapes |= {f"{layer}attn.proj_{name}.weight": wide for name in PROJECTIONS}
             shapes |= {f"{layer}norm{n}.{part}": (d,) for n in (1, 2) for part in PARTS}
             shapes[f"{layer}{MASK}"] = (self.n_heads, 1, 1)
             shapes |= {f"{layer}ff.fc1.weight": (f, d), f"{layer}ff.fc1.bias": (f,)}
             shapes |= {f"{layer}ff.fc2.weight": (d, f), f"{layer}ff.fc2.bias": (d,)}
         return shapes
-
-
-PROJECTIONS, PARTS = ("query", "key", "val", "out"), ("weight", "bias")
-MASK = "attn.attn.adaptive_span._mask.current_val"
-_TEMPLATE = re.compile(r"layers\.\d+\.attn\.attn\.adaptive_span\._mask\.mask_template")
 
 
 def read_state(path: Path) -> "dict[str, torch.Tensor]":
@@ -168,34 +165,24 @@ def read_state(path: Path) -> "dict[str, torch.Tensor]":
 
 def sizes_of(state: "Mapping[str, torch.Tensor]", path: Path) -> Sizes:
     """The sizes; ValueError where one tensor is missing, of another shape, or unknown."""
-    shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     try:
-        (symbols, d_model), (_, d_head, span) = shape["in_emb.weight"], shape["key_pe"]
-        (d_ffn, _), (n_heads, *_) = shape["layers.0.ff.fc1.weight"], shape[f"layers.0.{MASK}"]
+        (symbols, d_model), (_, d_head, span) = shapes["in_emb.weight"], shapes["key_pe"]
+        (d_ffn, _), (n_heads, *_) = shapes["layers.0.ff.fc1.weight"], shapes[f"layers.0.{MASK}"]
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path}: its tensors are not those of adaptive-span ({error})") from None
     numbers = {match[1] for name in state if (match := re.match(r"layers\.(\d+)\.", name))}
     sizes = Sizes(len(numbers), d_model, n_heads, d_head, span, d_ffn, symbols)
-    if n_heads * d_head != d_model:
-        raise ValueError(f"{path}: {n_heads} heads of {d_head} are not {d_model} wide")
     expected, dtype = sizes.shapes(), state["key_pe"].dtype
     for name in [*expected, *state]:
-        if expected.get(name) != shape.get(name):
+        if expected.get(name) != shapes.get(name):
             raise ValueError(
-                f"{path}: {name}: found {_words(shape, name)}, and adaptive-span without "
-                f"persistent vectors and adaptive softmax has {_words(expected, name)}"
+                f"{path}: {name}: found {shapes.get(name)}, and adaptive-span without persistent "
+                f"vectors and adaptive softmax has {expected.get(name)}"
             )
         if state[name].dtype != dtype or not dtype.is_floating_point:
             raise ValueError(f"{path}: {name}: all tensors must have one type, of real numbers")
     return sizes
-
-
-def _words(shapes: Mapping[str, tuple[int, ...]], name: str) -> str:
-    return f"shape {list(shapes[name])}" if name in shapes else "nothing"
-
-
-def _read(paths: Sequence[Path]) -> Iterator[bytes]:
-    return (path.read_bytes() for path in paths)
 
 
 def read_corpus(name: str) -> Iterator[bytes]:
@@ -210,7 +197,7 @@ def read_corpus(name: str) -> Iterator[bytes]:
             yield stream.read(size)
 
 
-def symbols_of(parts: "Iterator[bytes] | Sequence[bytes]", *, stripped: bool = False) -> bytes:
+def symbols_of(parts: Sequence[bytes], *, stripped: bool = False) -> bytes:
     """The byte of each symbol: they are numbered as they first occur, split after split.
 
     Every split there ends with <eos>, which is the end of a line here. With `stripped` white space
@@ -224,33 +211,20 @@ def symbols_of(parts: "Iterator[bytes] | Sequence[bytes]", *, stripped: bool = F
     return bytes(found)
 
 
-def architecture_of(sizes: Sizes, arguments: argparse.Namespace, digest: str) -> "Architecture":
-    """The model's architecture; ValueError where a size is beyond what one may have."""
-    from pydantic import ValidationError
-
-    from model import Architecture
-    from utils.validation import first_problem
-
+def architecture_of(sizes: Sizes, ramp: int) -> "dict[str, object]":
+    """The content of the architecture but for its tokenizer."""
     span = {"kind": "adaptive_span", "label": "adaptive_span", "span": sizes.span,
-        "ramp": arguments.ramp, "first_span": 0.0, "span_loss": SPAN_LOSS, "positions": "learned",
+        "ramp": ramp, "first_span": 0.0, "span_loss": SPAN_LOSS, "positions": "learned",
         "sees_itself": False, "n_heads": sizes.n_heads, "d_head": sizes.d_head}  # fmt: skip
     dense = {"kind": "dense", "label": "dense", "d_ffn": sizes.d_ffn, "activation": "relu"}
-    with arguments.file.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    content = {
+    return {
         "name": "adaptive_span",
         "d_model": sizes.d_model,
         "slots": [span, dense] * sizes.layers,
         "options": {"norm_position": "post", "last_norm": False},
         "softmax": {"tied": False},
         "vocabulary_size": SIZE,
-        "tokenizer": {"digest": digest},
-        "provenance": {"from": "facebookresearch/adaptive-span", "sha256": sha256},
     }
-    try:
-        return Architecture.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{arguments.file}: {first_problem(error)}") from None
 
 
 def weights_of(
@@ -308,20 +282,6 @@ def softmax_of(theirs: "Mapping[str, Array]", norm: str, rows: "NDArray[np.uint8
     scaled_VD = weight_VD * norm_D
     table[rows] = scaled_VD + ((logit_V - scaled_VD.sum(axis=1)) / len(norm_D))[:, None]
     return table
-
-
-def report(out: Path, sizes: Sizes, ramp: int) -> str:
-    """A summary of what was read, and of what the model cannot know."""
-    return "\n".join(
-        [
-            f"{out}: {sizes.layers} layers, d_model {sizes.d_model}, {sizes.n_heads} heads, d_ffn "
-            f"{sizes.d_ffn}, span {sizes.span}, ramp {ramp}",
-            f"{sizes.symbols} bytes are symbols; the other {DOC - sizes.symbols} are untrained: "
-            f"read as zeros, and never expected (a logit of {NEVER:g})",
-            "<doc> is not known there: it is read as the end of a line, and never expected",
-            f"next: python -m tools.evaluate {out} --data FILE --streams 8 --segment 512",
-        ]
-    )
 
 
 if __name__ == "__main__":

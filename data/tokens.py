@@ -31,9 +31,6 @@ _LONGEST_CHUNK = 1 << 22
 def chunks(text: str, size: int, longest: int) -> Iterator[str]:
     """Cut after newlines, where the tokenizers cut too: the ids are those of the whole text.
 
-    So they are of a text without any newline; in one with some lines longer than a chunk and
-    others not, a token at each cut may differ.
-
     A part ends at the first newline after `size` characters, or without one after `longest`.
     """
     start = 0
@@ -67,9 +64,7 @@ class Prepared:
     """Everything an experiment needs of its text.
 
     Attributes:
-        corpus_digest: see `Corpus`.
         notes: those of the corpus, the numbers of its tokens, and of those that stand for no piece.
-        tokenizer: trained on the training split only.
         tokens: read-only ids of each split, `<doc>` before every document; `valid` and `test` end
             where `validation_tokens` and `test_tokens` say.
         counts_V: how often each id stands in the training split, never increasing.
@@ -105,11 +100,8 @@ def prepare(
 ) -> Prepared:
     """Read the corpus, and train its tokenizer and encode it unless the cache has it.
 
-    The other arguments are as in `CorpusPaths`; the cache is PARNAS_CACHE or ~/.cache/parnas.
-
-    Raises:
-        ValueError: the corpus or the vocabulary cannot be had, or a split is too short.
-        OSError: a file cannot be read or written.
+    The other arguments are as in `CorpusPaths`. ValueError: the corpus or the vocabulary cannot be
+    had, or a split is too short.
     """
     cache = cache or default_cache()
     with cache_errors(cache):
@@ -173,24 +165,12 @@ def _fill(
     train.flush()
     for split in SPLITS[1:]:
         written[split] = _write(folder, split, corpus, tokenizer, dtype, progress)
-    if not tokenizer.losses and any(counts.changed for counts in written.values()):
-        assert not kind.exact, "lost text"
-        tokenizer = tokenizer.changed()
     tokenizer.save(folder)
     return {
         "dtype": dtype.name,
-        "tokens": {split: counts.tokens for split, counts in written.items()},
-        "unknown": {split: counts.unknown for split, counts in written.items()},
+        "tokens": {split: tokens for split, (tokens, _) in written.items()},
+        "unknown": {split: unknown for split, (_, unknown) in written.items()},
     }
-
-
-@dataclass
-class _SplitCounts:
-    """Ids of a split, those among them of text without a piece, chunks that come back changed."""
-
-    tokens: int = 0
-    unknown: int = 0
-    changed: int = 0
 
 
 def _write(
@@ -200,30 +180,35 @@ def _write(
     tokenizer: Tokenizer,
     dtype: np.dtype[Any],
     progress: Progress,
-) -> _SplitCounts:
+) -> tuple[int, int]:
+    """How many ids were written, and how many of them stand for text without a piece."""
     total = corpus.notes["bytes"][split]
-    counts, done, reported = _SplitCounts(), 0, 0
+    tokens = unknown = done = reported = 0
     doc = np.array([tokenizer.doc_id], dtype=dtype)
     with (folder / f"{split}.bin").open("wb") as file:
         for document in corpus.documents(split):
             file.write(doc.tobytes())
-            counts.tokens += 1
+            tokens += 1
             for chunk in chunks(document.text, _CHUNK, _LONGEST_CHUNK):
                 ids = tokenizer.encode(chunk)
-                counts.changed += tokenizer.decode_bytes(ids) != to_bytes(tokenizer.folded(chunk))
-                counts.unknown += int((ids == tokenizer.unknown_id).sum())
+                if not tokenizer.losses and tokenizer.decode_bytes(ids) != to_bytes(chunk):
+                    raise ValueError(
+                        "data.tokenizer: loses text though its rules say that it does not, so bits "
+                        "per byte would be wrong; use another model"
+                    )
+                unknown += int((ids == tokenizer.unknown_id).sum())
                 file.write(ids.astype(dtype).tobytes())
-                counts.tokens += len(ids)
+                tokens += len(ids)
                 done += len(to_bytes(chunk))
             if done == total or done - reported >= 2 * _CHUNK:
                 progress(f"{corpus.name}: encoding {split}, {done:,} of {total:,} bytes")
                 reported = done
-    if counts.tokens < 2:
+    if tokens < 2:
         raise ValueError(
-            f"data: the {split} split of {corpus.name} is {counts.tokens} token long, and at "
+            f"data: the {split} split of {corpus.name} is {tokens} token long, and at "
             f"least 2 are needed; use a longer text"
         )
-    return counts
+    return tokens, unknown
 
 
 def _count(tokens: TokenArray, size: int) -> IdArray:

@@ -39,10 +39,7 @@ def train_tokenizer(
 
 
 def known_losses(config: "TokenizerConfig") -> tuple[str, ...]:
-    """Losses of a tokenizer as far as its settings and its model say, in words.
-
-    A model of one's own may lose more; that is seen when a text is encoded.
-    """
+    """Losses of a tokenizer by its settings and its model, in words."""
     if TOKENIZERS[config.kind].sample_bytes:
         return (LOWER_CASED,) if config.lower_case else ()
     return train_tokenizer(config, ()).losses
@@ -64,8 +61,7 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
     path = folder / (MODEL_FILE if kind.saves_model else FILE)
     model = path.read_bytes() if kind.saves_model else b""
     try:
-        scheme = kind.load(model, saved.lower_case)
-        tokenizer = Tokenizer(scheme, saved.ranks, came_back=saved.came_back)
+        tokenizer = Tokenizer(kind.load(model, saved.lower_case), saved.ranks)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; save the tokenizer again") from error
     if tokenizer.digest != saved.digest:

@@ -347,5 +347,4 @@ GIVEN_KIND = TokenizerKind(
     ids=lambda config: None,
     takes=frozenset({"model"}),
     needs="model",
-    exact=False,
 )

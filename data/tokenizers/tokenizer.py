@@ -30,7 +30,6 @@ VERSION = 2
 _REMEDY = "save the tokenizer again"
 _LARGEST = 2**24
 _Rank = Annotated[int, Field(ge=0, lt=_LARGEST)]
-CHANGED = "some of this text came back changed"
 
 
 class Scheme(ABC):
@@ -65,26 +64,19 @@ class Tokenizer:
     """Text to ids and back; ids are ranked by training frequency, 0 the most frequent.
 
     Attributes:
-        kind: its name in the registry.
         vocabulary_size: number of ids, `<doc>` among them.
         doc_id: the reserved id that stands before every document; text never becomes it.
         unknown_id: the id of text that no piece covers; None where there is no such text.
-        digest: hash of all that decides the ids; equal digests give equal ids.
+        digest: hash of all that decides the ids.
         losses: what a text may lose, in words; empty where every text comes back exactly.
         byte_length_V: raw bytes that each id stands for, 0 for `<doc>`; None where text may be
             lost, because bits per byte then mean nothing.
     """
 
-    def __init__(
-        self, scheme: Scheme, rank_V: ArrayLike | None = None, *, came_back: bool = True
-    ) -> None:
-        """Take a scheme and the id of each of its source ids (None: their own order).
-
-        `came_back` is False where a text was seen to come back changed.
-        """
+    def __init__(self, scheme: Scheme, rank_V: ArrayLike | None = None) -> None:
+        """Take a scheme and the id of each of its source ids (None: their own order)."""
         size = len(scheme.source_bytes)
         self._scheme = scheme
-        self._came_back = came_back
         ranks = np.arange(size) if rank_V is None else rank_V
         self._rank_V: IdArray = np.asarray(ranks, dtype=np.int64)
         if not np.array_equal(np.sort(self._rank_V), np.arange(size)):
@@ -101,7 +93,7 @@ class Tokenizer:
         self.unknown_id = None if unknown is None else int(self._rank_V[unknown])
         identity = [self.kind, scheme.lower_case, *scheme.identity, self._rank_V.tolist()]
         self.digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-        self.losses = scheme.losses or (() if came_back else (CHANGED,))
+        self.losses = scheme.losses
         self.byte_length_V: IdArray | None = None
         if not self.losses:
             self.byte_length_V = np.array([len(raw) for raw in self._bytes_V], dtype=np.int64)
@@ -139,11 +131,7 @@ class Tokenizer:
         order_V = np.argsort(-np.asarray(counts_V, dtype=np.int64), kind="stable")
         new_V = np.empty_like(order_V)
         new_V[order_V] = np.arange(len(order_V))
-        return Tokenizer(self._scheme, new_V[self._rank_V], came_back=self._came_back), new_V
-
-    def changed(self) -> "Tokenizer":
-        """The same tokenizer, known to change some text."""
-        return Tokenizer(self._scheme, self._rank_V, came_back=False)
+        return Tokenizer(self._scheme, new_V[self._rank_V]), new_V
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json, and tokenizer.model where there is one, into a folder."""
@@ -154,7 +142,6 @@ class Tokenizer:
             "vocabulary_size": self.vocabulary_size,
             "digest": self.digest,
             "lower_case": self._scheme.lower_case,
-            "came_back": self._came_back,
             "ranks": self._rank_V.tolist(),
         }
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +160,6 @@ class TokenizerFile(BaseModel):
     vocabulary_size: int = Field(ge=1, le=_LARGEST)
     digest: str = Field(max_length=200)
     lower_case: bool
-    came_back: bool
     ranks: tuple[_Rank, ...]
 
 
@@ -202,7 +188,6 @@ class TokenizerKind:
         takes: the keys of `data.tokenizer` that it heeds.
         needs: the key that must be given.
         sample_bytes: it is trained on so much text at most; 0 where it is not trained.
-        exact: whether a text that comes back changed is this program's mistake.
     """
 
     make: "Callable[[TokenizerConfig, Iterable[str], Path], Scheme]"
@@ -213,7 +198,6 @@ class TokenizerKind:
     takes: frozenset[str] = frozenset()
     needs: str | None = None
     sample_bytes: int = 0
-    exact: bool = True
 
 
 class Bytes(Scheme):

@@ -115,8 +115,6 @@ def test_a_given_model_that_loses_nothing_gives_our_ids(tmp_path: Path, prefix: 
             byte_fallback=True, model_type="bpe", normalization_rule_name="identity",
             remove_extra_whitespaces=False, user_defined_symbols=["return"]), False)),
          "its model has the piece 'return' of type 4"),
-        (lambda: ranked(TOKENIZERS["bytes"].load(b"", False)).changed(),
-         "kind bytes cannot be carried, because it loses text"),
     ],
 )  # fmt: skip
 def test_what_transformers_gives_other_ids_is_refused(

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--device", default="cuda", help="cpu or cuda")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="bfloat16")
     parser.add_argument("--shape", choices=SIZES, default="paper")
     parser.add_argument("--batch", type=int, help="streams (default: those of the shape)")
     parser.add_argument("--paths", nargs="+", help="paths of attention (default: all)")
@@ -84,10 +84,12 @@ def step_on(
 
     from benchmarks.sides import model_step, our_model
     from model.slot import run
+    from pipeline.devices import set_precision
     from training.runtime import compiled_run
 
     torch.manual_seed(0)
     there = torch.device(device)
+    set_precision(precision, there)
     run_slot = compiled_run(there) if compiled else run
     model = our_model(shape)
     return model_step(model, shape, precision, there, attention=path, run_slot=run_slot)
@@ -106,8 +108,14 @@ def matmul_gflops(device: str, precision: str, size: int | None = None) -> float
     """The device's rate for one large product, the best of a second."""
     import torch
 
+    from pipeline.devices import set_precision
+
+    set_precision(precision, torch.device(device))
     size = size or (8192 if device.startswith("cuda") else 2048)
-    kind: dict[str, Any] = {"device": device, "dtype": getattr(torch, precision)}
+    kind: dict[str, Any] = {
+        "device": device,
+        "dtype": torch.bfloat16 if precision == "bfloat16" else torch.float32,
+    }
     a, b = torch.randn(size, size, **kind), torch.randn(size, size, **kind)
     best_s, end_s = float("inf"), time.perf_counter() + 1.0
     while time.perf_counter() < end_s:

@@ -1,11 +1,13 @@
-"""The device that a run computes on, and warnings where it has more threads than free cores.
+"""The device that a run computes on, its precision, and warnings where threads lack cores.
 
 Threads that share a core wait for each other at the end of every product: two threads on a busy
 machine were seen to train 647 tokens a second where one trained 9,000.
 """
 
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -22,6 +24,7 @@ from utils.cores import (
 
 # The kernel counts in hundredths of a second; less time says too little.
 _LEAST_S = 0.1
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def find_device(name: str, key: str = "run.device") -> torch.device:
@@ -38,7 +41,53 @@ def find_device(name: str, key: str = "run.device") -> torch.device:
             f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
             "use cpu or auto"
         )
+    if device.index is not None:
+        # Else the current GPU's generator would be saved and set, and not this one's.
+        torch.cuda.set_device(device)
     return device
+
+
+def set_precision(precision: str, device: torch.device) -> str | None:
+    """Let float32 products be those of a precision; a remark where a GPU could be much faster.
+
+    Raises:
+        ValueError: the device does not have it.
+    """
+    new = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    if (precision == "tf32" and not new) or (
+        precision == "bfloat16" and device.type == "cuda" and not new
+    ):
+        raise ValueError(
+            f"run.precision: {precision} is not what {device} can do (it needs an NVIDIA GPU of "
+            "compute capability 8.0 or later); set run.precision=float32"
+        )
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    if new and precision == "float32":
+        return (
+            "run.precision is float32: this GPU computes tf32 and bfloat16 several times faster "
+            "(run.precision=tf32 or bfloat16)"
+        )
+    return None
+
+
+def missed_gpu(driver: Path = _DRIVER) -> str | None:
+    """A warning where torch finds no GPU though the machine has a driver of NVIDIA's."""
+    if torch.cuda.is_available() or not driver.exists():
+        return None
+    return (
+        f"warning: this machine has an NVIDIA driver, but torch {torch.__version__} (built for "
+        f"CUDA {torch.version.cuda or 'none'}) finds no GPU and the CPU is used: install a newer "
+        "driver, or a torch for this one (TORCH_INDEX=URL make setup), or set run.device=cpu"
+    )
+
+
+def share_of_gpus(place: int) -> str | None:
+    """The GPU of one of several workers, as CUDA_VISIBLE_DEVICES names it."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        visible = ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = [name for name in visible.split(",") if name]
+    return gpus[place % len(gpus)] if gpus else None
 
 
 def gpu_of(launch: Launch, name: str) -> torch.device:

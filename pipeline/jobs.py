@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
-from pipeline.devices import too_many_threads
+from pipeline.devices import share_of_gpus, too_many_threads
 from pipeline.exit_codes import DIVERGED, OUT_OF_MEMORY
 from pipeline.experiment import Experiment, dump_experiment, with_settings
 from pipeline.run_files import layout_name
@@ -228,8 +229,11 @@ def run_all(
     asked = max((job.experiment.run.threads or threads for job in jobs), default=threads)
     if warning := too_many_threads(asked, min(workers, len(jobs)), cores, option):
         print(warning, flush=True)
+    places = SimpleQueue[int]()
+    for place in range(workers):
+        places.put(place)
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(_run, job, threads, stop, done, diverged) for job in jobs]
+        futures = [pool.submit(_run, job, threads, places, stop, done, diverged) for job in jobs]
         _, rest = wait(futures, return_when=FIRST_EXCEPTION)
         for future in rest:
             future.cancel()
@@ -251,6 +255,7 @@ def _has_diverged(error: BaseException) -> bool:
 def _run(
     job: Job,
     threads: int,
+    places: SimpleQueue[int],
     stop: StopRequest,
     done: Callable[[Job], None],
     diverged: Callable[[Job, str], None] | None,
@@ -262,6 +267,11 @@ def _run(
         threads = job.experiment.run.threads or threads
         settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
         experiment, environment = with_settings(job.experiment, settings), {}
+    place = places.get()
+    gpu = share_of_gpus(place)
+    # A numbered GPU is the user's own choice.
+    if gpu is not None and experiment.run.device in ("auto", "cuda"):
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
     try:
         run_scripts(experiment, job.scripts, job.folder, stop, environment, job.arguments)
     except Failed as failed:
@@ -270,6 +280,8 @@ def _run(
         diverged(job, str(failed))
     else:
         done(job)
+    finally:
+        places.put(place)
 
 
 def layout_job(experiment: Experiment, letters: str, seed: int, folder: Path) -> Job:

@@ -27,7 +27,7 @@ from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
 from nas.search.config import DEFAULT_SHARE, check_schedules
 from nas.search.plan import SearchPlan
-from pipeline.devices import find_device, gpu_of
+from pipeline.devices import find_device, gpu_of, missed_gpu, set_precision
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import retrain_folder, run_folders, search_folder
 from training.config import steps_in
@@ -375,10 +375,16 @@ def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPl
         torch.set_num_threads(ranks.threads)
     if device.type == "cpu":
         keep_freed_memory()
+    remarks = [
+        set_precision(experiment.run.precision, device),
+        missed_gpu() if experiment.run.device == "auto" else None,
+    ]
     # One process of each machine builds what is not in the cache, the others find it there.
     if ranks.local_rank:
         ranks.wait()
     progress = say if ranks.is_first else lambda line: None
+    for remark in filter(None, remarks):
+        progress(remark)
     progress(f"{experiment.data.corpus}: reading the text")
     prepared = prepare(experiment.data, Path.cwd(), progress=progress, is_run=run_folders(run_dir))
     if not ranks.local_rank:

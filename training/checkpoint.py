@@ -142,7 +142,8 @@ def _tensors_of(state: TrainState, ranks: Ranks) -> dict[str, Tensor]:
     tensors |= {f"multiplier.{name}": value for name, value in state.multipliers.items()}
     tensors["loss_sum"] = state.loss_sum
     generators = {"cpu": ranks.gather(torch.get_rng_state()[None])}
-    if torch.cuda.is_available():
+    # Not `is_available`: a run on a CPU beside a GPU has no use for a context there.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         generators["cuda"] = ranks.gather(torch.cuda.get_rng_state()[None])
     # Those of the first rank have no number in their names.
     return tensors | {

@@ -32,8 +32,10 @@ class RunConfig(Section):
     threads: int | None = Field(
         default=None, ge=1, description="CPU threads (default: all, or a process's share)."
     )
-    precision: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="bfloat16: matrix products under autocast."
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        default="float32",
+        description="bfloat16: matrix products under autocast; tf32: those of float32 with fewer "
+        "digits, on a GPU.",
     )
     micro_batches: int = Field(
         default=1,

@@ -46,7 +46,7 @@ class Forward:
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which matrix products run in the asked precision."""
-        if self.precision == "float32":
+        if self.precision != "bfloat16":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 

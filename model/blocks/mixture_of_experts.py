@@ -80,22 +80,26 @@ class MixtureOfExpertsBlock(nn.Module):
         gate_RK, expert_RK = choose_experts(logit_RE, self.k)
         gate_RK = gate_RK.to(x_RD.dtype)
         out_RD = torch.zeros_like(x_RD)
-        for number, expert in enumerate(self.experts):
-            row_N, place_N = (expert_RK == number).nonzero(as_tuple=True)
+        of_expert = expert_RK[..., None] == torch.arange(logit_RE.shape[1], device=x_RD.device)
+        count_E = of_expert.sum((0, 1))
+        # A GPU is waited for here alone: how many tokens each expert gets.
+        parts = torch.split(expert_RK.flatten().argsort(stable=True), count_E.tolist())
+        for expert, choice_N in zip(self.experts, parts, strict=True):
+            row_N = choice_N // self.k
             chosen_1ND = x_RD[row_N][None]
             delta_1ND, _, _ = expert(chosen_1ND, Segment(segment.seen_B, len(row_N)), None)
-            gated_ND = (gate_RK[row_N, place_N, None] * delta_1ND[0]).to(out_RD.dtype)
+            gated_ND = (gate_RK.flatten()[choice_N, None] * delta_1ND[0]).to(out_RD.dtype)
             out_RD = out_RD.index_add(0, row_N, gated_ND)
-        return out_RD.view_as(x_BTD), None, self._balance(logit_RE, expert_RK)
+        return out_RD.view_as(x_BTD), None, self._balance(logit_RE, count_E)
 
-    def _balance(self, logit_RE: Tensor, expert_RK: Tensor) -> Tensor:
-        experts = logit_RE.shape[1]
+    def _balance(self, logit_RE: Tensor, count_E: Tensor) -> Tensor:
+        tokens, experts = logit_RE.shape
         probability_E = logit_RE.softmax(dim=1).mean(dim=0)
-        count_E = torch.bincount(expert_RK.flatten(), minlength=experts).to(probability_E.dtype)
+        count_E = count_E.to(probability_E.dtype)
         # As of routing's centres: a search's own pass for alpha is none of the weights' steps.
         if self.training and self.gate.weight.requires_grad:
             self.count_E += count_E.detach().to(self.count_E.dtype)
-        share_E = count_E / expert_RK.numel()
+        share_E = count_E / (tokens * self.k)
         return self.balance_loss * experts * (share_E * probability_E).sum()
 
     @torch.no_grad()

@@ -73,8 +73,8 @@ FEW_STREAMS = ("latency", "decode")
 
 
 def dtype_of(workload: str, precision: str) -> str:
-    """In what a workload is computed: texts are read in float32 whatever `run.precision` is."""
-    return precision if workload == "train_step" else "float32"
+    """In what a workload is computed: texts are never read in bfloat16."""
+    return precision if workload == "train_step" or precision == "tf32" else "float32"
 
 
 def prefill(model: LanguageModel, shapes: Shapes) -> Pass:
@@ -208,7 +208,8 @@ def time_in_turn(
             batch.append([_pass_ms(run, device) for run in passes.values()])
             batch_ms += sum(batch[-1])
         after = read_cpu()
-        others = other_cores(before, after) if before and after else 0.0
+        # What others do on the cores does not slow a GPU down; what they do on it the spread shows.
+        others = other_cores(before, after) if before and after and device.type == "cpu" else 0.0
         if others <= MOST_OTHER_CORES:
             rows += batch
             timed_ms += batch_ms
@@ -238,25 +239,24 @@ def _pass_ms(run: Callable[[], object], device: torch.device) -> float:
 
 
 def _timed_ms(run: Callable[[], object], device: torch.device) -> float:
-    _synchronize(device)
+    if device.type == "cuda":
+        event = partial(torch.cuda.Event, enable_timing=True)
+        begin, end = event(), event()
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end))
     began = time.perf_counter()
     run()
-    _synchronize(device)
     return 1e3 * (time.perf_counter() - began)
-
-
-def _synchronize(device: torch.device) -> None:
-    # A GPU is told what to do and not waited for; the clock must wait.
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def unchecked(device: torch.device) -> str:
     """What is not known of the quiet on a device, to be added to a line; mostly nothing."""
-    lacks = [] if read_cpu() else ["; whether the machine was quiet could not be checked"]
     if device.type == "cuda":
-        lacks.append("; other processes on the GPU are not looked at")
-    return "".join(lacks)
+        return "; other processes on the GPU are not looked at"
+    return "" if read_cpu() else "; whether the machine was quiet could not be checked"
 
 
 def measure_latency(

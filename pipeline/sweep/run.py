@@ -13,13 +13,13 @@ from pathlib import Path
 import optuna
 
 from hpo.study import STOPPED, Entry, entries, retry_failed
-from pipeline.devices import too_many_threads
+from pipeline.devices import share_of_gpus, too_many_threads
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, as_saved, set_up
 from pipeline.sweep import study as studies
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.results import LOST, clean, finish, objectives, rows, written_experiments
-from pipeline.sweep.worker import USELESS, share_of_gpus, share_of_threads, work
+from pipeline.sweep.worker import USELESS, share_of_threads, work
 from report.sweep.trials import value_text
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest

@@ -37,15 +37,6 @@ def share_of_threads(workers: int) -> int:
     return int(given) if given.isdecimal() else max(1, usable_cores() // workers)
 
 
-def share_of_gpus(place: int) -> str | None:
-    """The GPU of a worker, as CUDA_VISIBLE_DEVICES names it."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        visible = ",".join(map(str, range(torch.cuda.device_count())))
-    gpus = [name for name in visible.split(",") if name]
-    return gpus[place % len(gpus)] if gpus else None
-
-
 def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) -> None:
     """Run trials until none is left; the body of a worker's process, which exits with its code."""
     os.setpgrp()  # Ctrl-C is for the parent, which asks for an end once

@@ -1,4 +1,4 @@
-"""When a run is warned of having more threads than free cores."""
+"""The device of a run, and what is said of it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.devices import busy_lines, too_many_threads
+from pipeline.devices import (
+    busy_lines,
+    find_device,
+    missed_gpu,
+    set_precision,
+    too_many_threads,
+)
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
 from training.distributed import Ranks
@@ -96,3 +102,57 @@ def test_cores_that_the_process_may_not_use_are_not_free_for_it(
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 9}, raising=False)
     (line,) = busy_lines(ALONE_ON_CPU, START, lambda: later(1.0))
     assert line.startswith("warning: 2 threads for 1.0 free cores (other processes use 1.0 of 2)")
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> list[torch.device]:
+    """Two GPUs of this capability; returned is which of them was made the current one."""
+    current: list[torch.device] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", current.append)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: capability)
+    monkeypatch.setattr("torch.set_float32_matmul_precision", lambda precision: None)
+    return current
+
+
+def test_a_numbered_gpu_is_made_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the checkpoint would hold the generator of another one."""
+    current = pretend(monkeypatch, (9, 0))
+    assert find_device("auto") == torch.device("cuda")
+    assert current == []
+    assert find_device("cuda:1") == torch.device("cuda:1")
+    assert current == [torch.device("cuda:1")]
+    with pytest.raises(ValueError, match=r"cuda:9 is not there \(2 CUDA devices found\)"):
+        find_device("cuda:9")
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "capability"),
+    [("tf32", "cpu", (9, 0)), ("tf32", "cuda", (7, 5)), ("bfloat16", "cuda", (7, 5))],
+)
+def test_a_precision_that_the_device_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, precision: str, device: str, capability: tuple[int, int]
+) -> None:
+    pretend(monkeypatch, capability)
+    with pytest.raises(ValueError, match=f"run.precision: {precision} is not what {device} can do"):
+        set_precision(precision, torch.device(device))
+
+
+def test_float32_on_a_gpu_that_has_better_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, (8, 0))
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert "tf32" in (set_precision("float32", gpu) or "")
+    assert set_precision("tf32", gpu) is set_precision("bfloat16", cpu) is None
+    assert set_precision("float32", cpu) is None
+
+
+def test_a_gpu_that_torch_does_not_find_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver = tmp_path / "version"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert missed_gpu(driver) is None
+    driver.write_text("NVRM")
+    assert "TORCH_INDEX" in (missed_gpu(driver) or "")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert missed_gpu(driver) is None

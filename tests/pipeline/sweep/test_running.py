@@ -11,11 +11,12 @@ from optuna.storages import BaseStorage, InMemoryStorage
 
 import sweep as sweep_script
 from hpo.study import entries
+from pipeline.devices import share_of_gpus
 from pipeline.experiment import load_experiment
 from pipeline.sweep import run, study, worker
 from pipeline.sweep.plan import SweepPaths
 from pipeline.sweep.run import STORAGE, SweepRun, join_sweep, start_sweep
-from pipeline.sweep.worker import share_of_gpus, share_of_threads
+from pipeline.sweep.worker import share_of_threads
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
 

@@ -11,7 +11,6 @@ The paper's base size: d_model 512, 32 slots (attention and dense in turn), segm
 import argparse
 import multiprocessing
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     from benchmarks.harness import Side, in_turn, write_result
+    from benchmarks.sides import matmul_gflops
 
     device, precision, shape = arguments.device, arguments.precision, SIZES[arguments.shape]
     shape = replace(shape, batch=arguments.batch or shape.batch)
@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sides = {name: Side(step_on, given) for name, given in made.items()}
     timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
     rows: dict[str, Any] = {name: timings.row(name) for name in sides}
-    peak_gflops = matmul_gflops(device, precision)
+    size = 8192 if device.startswith("cuda") else 2048
+    peak_gflops = matmul_gflops(size, size, size, device, precision)
     for name, row in rows.items():
         row |= figures(shape, row["median_ms"], peak_gflops)
         row["peak_mb"] = peak_mb(made[name])
@@ -102,29 +103,6 @@ def figures(shape: Shape, step_ms: float, peak_gflops: float) -> dict[str, float
     speed = 1e3 * shape.batch * shape.segment / step_ms
     share = speed * arithmetic(shape)["ours"] / 1e9 / peak_gflops
     return {"tokens_per_s": speed, "share_of_matmul": share}
-
-
-def matmul_gflops(device: str, precision: str, size: int | None = None) -> float:
-    """The device's rate for one large product, the best of a second."""
-    import torch
-
-    from pipeline.devices import set_precision
-
-    set_precision(precision, torch.device(device))
-    size = size or (8192 if device.startswith("cuda") else 2048)
-    kind: dict[str, Any] = {
-        "device": device,
-        "dtype": torch.bfloat16 if precision == "bfloat16" else torch.float32,
-    }
-    a, b = torch.randn(size, size, **kind), torch.randn(size, size, **kind)
-    best_s, end_s = float("inf"), time.perf_counter() + 1.0
-    while time.perf_counter() < end_s:
-        began_s = time.perf_counter()
-        product = a @ b
-        # Reading a number waits for the device.
-        product[0, 0].item()
-        best_s = min(best_s, time.perf_counter() - began_s)
-    return 2.0 * size**3 / best_s / 1e9
 
 
 def peak_mb(given: tuple[Any, ...]) -> float:

@@ -23,6 +23,7 @@ from nas.search.config import SearchConfig
 from nas.search.estimators import gumbel_noise
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
+from pipeline.devices import set_precision
 from training.config import OptimiserConfig
 from training.distributed import ALONE
 from training.optim import build_optimiser
@@ -226,14 +227,21 @@ def cluster_shares(shape: Shape) -> tuple[float, ...]:
     return tuple(float(weight_V[low:high].sum() / total) for low, high in pairwise(bounds))
 
 
-def matmul_gflops(shape: Shape) -> float:
-    """The machine's rate for the dense block's product, the best of a second: the limit."""
-    rows = shape.batch * shape.segment
-    a, b = torch.randn(rows, shape.d_model), torch.randn(shape.d_model, shape.d_ffn)
+def matmul_gflops(
+    rows: int, inner: int, columns: int, device: str = "cpu", precision: str = "float32"
+) -> float:
+    """A device's rate for one product of these sizes, the best of a second: the limit."""
+    set_precision(precision, torch.device(device))
+    kind: dict[str, Any] = {"device": device, "dtype": torch.float32}
+    if precision == "bfloat16":
+        kind["dtype"] = torch.bfloat16
+    a, b = torch.randn(rows, inner, **kind), torch.randn(inner, columns, **kind)
     best_s, end_s = float("inf"), time.perf_counter() + 1.0
     while time.perf_counter() < end_s:
         began_s = time.perf_counter()
         for _ in range(10):
-            a @ b
+            product = a @ b
+        # Reading a number waits for the device.
+        product[0, 0].item()
         best_s = min(best_s, (time.perf_counter() - began_s) / 10)
-    return 2.0 * rows * shape.d_model * shape.d_ffn / best_s / 1e9
+    return 2.0 * rows * inner * columns / best_s / 1e9

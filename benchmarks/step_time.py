@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sides = step_sides(shape)
     timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
     flops = arithmetic(shape)
-    peak = matmul_gflops(shape)
+    peak = matmul_gflops(shape.batch * shape.segment, shape.d_model, shape.d_ffn)
     tokens = shape.batch * shape.segment
     rows = {}
     for name in sides:

@@ -10,7 +10,6 @@ from benchmarks.estimator_bias import (
     CANDIDATES,
     SLOTS,
     Task,
-    dense,
     estimates,
     exact_gradient,
     losses,
@@ -68,8 +67,3 @@ def test_an_estimate_is_the_models_own_gradient_under_that_draw(name: str) -> No
         mix = ESTIMATORS[name](alpha_LC, noise_LC, 0.5)
         (expected_LC,) = torch.autograd.grad(loss_of(task, mix), [alpha_LC])
         torch.testing.assert_close(found_LC, expected_LC, rtol=0, atol=1e-10)
-
-
-def test_a_mix_becomes_one_tensor() -> None:
-    mix = [[(2, None)], [(0, torch.tensor(0.25)), (1, torch.tensor(0.5))]]
-    assert dense(mix).tolist() == [[0, 0, 1], [0.25, 0.5, 0]]

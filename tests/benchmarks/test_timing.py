@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import compile_time, device_step, processes_time
-from benchmarks.device_step import peak_mb, step_on
+from benchmarks import device_step, processes_time
 from benchmarks.generation import next_token
 from benchmarks.harness import Side, Timings
 from benchmarks.processes_time import BASE, SIDES, compared, quiet_rounds
-from benchmarks.sides import OUR_ALLOCATOR, arithmetic, step_sides
+from benchmarks.sides import OUR_ALLOCATOR, arithmetic
 from benchmarks.softmax_constants import D_MODEL, ROWS, TOKENS, WIDTHS, WORDS, fit, time_tail
 from benchmarks.step_scaling import against_memory, against_slots, fitted
 from benchmarks.step_time import SIZES, Shape
@@ -27,7 +26,6 @@ from model.cutoffs import ClusterCosts, CostConstants
 from pipeline.experiment import load_experiment
 from tests.benchmarks.test_reference import TINY
 from tests.runs import ROOT
-from training.state import TrainState
 
 
 def each_once(sides: Mapping[str, Side], **_: Any) -> Timings:
@@ -78,54 +76,11 @@ def test_a_script_runs_to_its_end(
         assert side["share_of_matmul"] == pytest.approx(share)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("_tiny")
-def test_a_compiled_step_is_timed(tmp_path: Path) -> None:
-    path = tmp_path / "found.json"
-    assert compile_time.main(["--json", str(path)]) == 0
-    assert json.loads(path.read_text())["first_steps_s"] > 0
-
-
-@pytest.mark.slow
-def test_the_peak_of_a_process_is_found() -> None:
-    assert 50 < peak_mb((TINY, "cpu", "float32", "fused", False)) < 5000
-
-
-def gradients(shape: Shape, path: str) -> dict[str, torch.Tensor]:
-    """Those of the second step, which reads a full memory."""
-    take = step_on(shape, "cpu", "float32", path, compiled=False)
-    for _ in range(2):
-        take()
-    cells = [cell.cell_contents for cell in take.__closure__ or ()]
-    (state,) = (found for found in cells if isinstance(found, TrainState))
-    return {name: p.grad for name, p in state.model.named_parameters() if p.grad is not None}
-
-
-@pytest.mark.parametrize("name", ["small", "large"])
-def test_paths_give_the_same_gradients_at_the_sizes_used(name: str) -> None:
-    """Of each weight, u and v among them, which start at 0 and move no loss in a few steps."""
-    shape = replace(SIZES[name], slots=2, batch=4, vocabulary=300, cutoffs=(100,))
-    wanted = gradients(shape, "with_bias")
-    assert wanted["slots.0.blocks.attention.v_HK"].norm() > 0
-    found = gradients(shape, "fused")
-    assert found.keys() == wanted.keys()
-    for key, gradient in found.items():
-        assert (gradient - wanted[key]).norm() <= 1e-3 * wanted[key].norm(), key
-
-
 def test_the_sides_of_generation_agree_and_repeat_themselves() -> None:
     shape = Shape(16, 4, 2, 24, 1, 1, memory=21, dropout=0.0, vocabulary=60, cutoffs=(20,))
     kept, anew = next_token(shape, True), next_token(shape, False)
     for _ in range(3):
         torch.testing.assert_close(kept(), anew(), rtol=0, atol=1e-5)
-
-
-def test_the_allocator_alone_differs_between_the_textbooks() -> None:
-    sides = step_sides(TINY)
-    keeps = {name for name, side in sides.items() if side.keeps_memory}
-    assert keeps == {"ours", OUR_ALLOCATOR, "ceiling"}
-    one, two = sides["textbook"], sides[OUR_ALLOCATOR]
-    assert (one.make, one.arguments) == (two.make, two.arguments)
 
 
 def test_a_ratio_is_the_median_of_those_within_a_round() -> None:

@@ -1,4 +1,4 @@
-"""The arms of a comparison that no single command of Parnas makes: layouts, rates, choices, rows.
+"""The arms of a comparison that no single command of Parnas makes: what is chosen and trained.
 
 A group is a budget: networks among which the best by validation is chosen, and arms with fresh
 seeds. An arm without a layout trains the group's choice. Rows of all groups stand in one file.
@@ -9,15 +9,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.layout_rows import FIGURES, Row
-from utils.strict_yaml import YamlError, read_text, read_yaml
-from utils.validation import Section, dotted, explain
+from utils.strict_yaml import read_text, read_yaml
+from utils.validation import Section
 
 COLUMNS = ("layout", "settings", "lr", "seed", *FIGURES)
 RATE = "retrain.optimiser.lr"
 Settings = dict[str, int | float | str]
+# A network, how it is trained, its rate and its seed.
+Training = tuple[str, Settings, float, int]
 
 
 class Arm(Section):
@@ -97,27 +99,11 @@ def blocks(layout: str) -> int:
 
 
 def arms_of(path: Path) -> Arms:
-    """The arms of a file.
-
-    Raises:
-        ValueError: it holds something else; one line names the first key that is wrong.
-    """
-    try:
-        document = read_yaml(read_text(path))
-    except YamlError as error:
-        raise ValueError(f"{path}:{error.line}: {error.text}") from None
-    for problem in document.problems:
-        raise ValueError(f"{path}:{problem.line}: {dotted(problem.key)}: {problem.text}")
-    try:
-        return Arms.model_validate(document.value)
-    except ValidationError as error:
-        key, words = explain(error.errors(), Arms, document.value)[0]
-        raise ValueError(f"{path}: {f'{dotted(key)}: ' if key else ''}{words}") from None
-
-
-def identity(row: Row) -> tuple[str, ...]:
-    """What one training is; arms of other names may share it."""
-    return tuple(row[name] for name in ("layout", "settings", "lr", "seed"))
+    """The arms of a file; ValueError where it holds something else."""
+    document = read_yaml(read_text(path))
+    if document.problems:
+        raise ValueError(f"{path}: {document.problems[0]}")
+    return Arms.model_validate(document.value)
 
 
 def rows_of_network(layout: str, settings: Settings, rows: Sequence[Row]) -> Iterator[Row]:
@@ -181,15 +167,61 @@ def chosen(arms: Arms, group: Group, rows: Sequence[Row]) -> str | None:
     return min(best, key=lambda layout: (fmean(nats[layout].values()), layout))
 
 
-def layout_of(arms: Arms, group: Group, arm: Arm, rows: Sequence[Row]) -> str | None:
-    """The layout of an arm; None where it waits for its group's choice."""
-    return arm.layout if arm.layout is not None else chosen(arms, group, rows)
-
-
 def arms_by_name(arms: Arms, rows: Sequence[Row]) -> dict[str, tuple[Arm, str | None]]:
     """Every arm with its layout; None where it waits for its group's choice."""
     return {
-        arm.name: (arm, layout_of(arms, group, arm, rows))
+        arm.name: (arm, arm.layout or chosen(arms, group, rows))
         for group in arms.groups
         for arm in group.arms
+    }
+
+
+def next_trainings(arms: Arms, rows: Sequence[Row]) -> list[Training]:
+    """The first stage of which something is missing: what it lacks, in its order."""
+    # Later stages cannot be asked for before earlier ones are trained.
+    missing = (_missing(stage, rows) for stage in _stages(arms, rows))
+    return next(filter(None, missing), [])
+
+
+def _stages(arms: Arms, rows: Sequence[Row]) -> Iterator[list[Training]]:
+    """The rates; then of each group what chooses, once and again, and its arms."""
+    grid = ((layout, rate) for layout in arms.rate_layouts for rate in arms.rates)
+    yield [(layout, {}, rate, arms.rate_seed) for layout, rate in grid]
+
+    def with_rate(layout: str, settings: Settings, seed: int) -> Training:
+        return layout, settings, rate_of(arms, layout, rows), seed
+
+    for group in arms.groups:
+        if group.among:
+            first, *others = group.choice_seeds
+            yield [with_rate(layout, {}, first) for layout in group.among]
+            again = best_once(arms, group, rows)
+            yield [with_rate(layout, {}, seed) for seed in others for layout in again]
+        yield [
+            with_rate(layout, arm.settings, seed)
+            for arm in group.arms
+            if (layout := arm.layout or chosen(arms, group, rows)) is not None
+            for seed in arm.seeds
+        ]
+
+
+def _missing(stage: Sequence[Training], rows: Sequence[Row]) -> list[Training]:
+    known = {_identity(row) for row in rows}
+    # Arms of other names may share a training.
+    wanted = {_identity(row_of(training)): training for training in stage}
+    return [training for one, training in wanted.items() if one not in known]
+
+
+def _identity(row: Row) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("layout", "settings", "lr", "seed"))
+
+
+def row_of(training: Training) -> Row:
+    """The row of a training before it has figures."""
+    layout, settings, rate, seed = training
+    return {
+        "layout": layout,
+        "settings": settings_words(settings),
+        "lr": str(rate),
+        "seed": str(seed),
     }

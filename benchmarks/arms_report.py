@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -22,18 +22,38 @@ from benchmarks.arms import (
     arms_by_name,
     choice_nats,
     chosen,
+    next_trainings,
     rate_of,
     rows_of_network,
     settings_words,
 )
-from benchmarks.arms_differences import Difference, welch
 from benchmarks.arms_figure import ArmRow
-from benchmarks.arms_stages import next_trainings
 from benchmarks.layout_rows import WORKLOADS, Row
 from nas.statistics.intervals import NOTHING, holm, paired_interval, shown_at
 
 # Below this Student's t is so wide that Welch's interval, over all seeds of both arms, says more.
 FEWEST_PAIRS = 5
+
+
+class Difference(NamedTuple):
+    """A difference of means, the half-width of its 95% interval, and its two-sided p value."""
+
+    mean_nats: float
+    half_nats: float
+    p: float
+
+
+def welch(ones: Sequence[float], others: Sequence[float]) -> Difference | None:
+    """The mean of `ones` less that of `others`, each with a deviation of its own (Welch 1947).
+
+    None with fewer than two trainings on a side. One deviation for all arms would be wrong: that of
+    a layout whose seeds begin to copy sooner or later is far larger than that of the others.
+    """
+    if min(len(ones), len(others)) < 2:
+        return None
+    test = stats.ttest_ind(ones, others, equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    return Difference(float(np.mean(ones) - np.mean(others)), (high - low) / 2, float(test.pvalue))
 
 
 @dataclass(frozen=True)

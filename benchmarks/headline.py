@@ -20,10 +20,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.arms import COLUMNS, RATE, arms_of
+from benchmarks.arms import COLUMNS, RATE, Training, arms_of, next_trainings, row_of
 from benchmarks.arms_figure import arms_figure
 from benchmarks.arms_report import figure_rows, report_lines, trained_arms
-from benchmarks.arms_stages import Training, next_trainings, row_of
 from benchmarks.keys import check_key
 from benchmarks.layout_rows import Commands, Row, claim, rows_of, train_rows, write_times
 from model import LanguageModel, parse_layout

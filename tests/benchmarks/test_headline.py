@@ -9,16 +9,24 @@ import pytest
 from scipy import stats
 
 from benchmarks import headline
-from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, chosen, rate_of
-from benchmarks.arms_differences import welch
+from benchmarks.arms import (
+    Arm,
+    Arms,
+    Comparison,
+    Group,
+    arms_by_name,
+    chosen,
+    next_trainings,
+    rate_of,
+)
 from benchmarks.arms_report import (
     TrainedArm,
     comparison_lines,
     difference_of,
     nats_of,
     primary_line,
+    welch,
 )
-from benchmarks.arms_stages import next_trainings
 from benchmarks.headline import check_same_trainings, job_of
 from benchmarks.keys import key_of
 from benchmarks.layout_rows import Row

@@ -14,7 +14,7 @@ is fitted. Printed is how much longer than this the step took, in percent.
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,42 +60,21 @@ def _sized(shape: Shape, against: str, count: int) -> Shape:
     return replace(shape, slots=count) if against == "slots" else replace(shape, memory=count)
 
 
-@dataclass(frozen=True)
-class Line:
-    """y = at_zero + slope * x, and the part of y's variance that it explains."""
-
-    at_zero: float
-    slope: float
-    r2: float
-
-
-def fitted(x: Sequence[float], y: Sequence[float]) -> Line:
-    """The line of least squares."""
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    of_x = sum((a - mean_x) ** 2 for a in x)
-    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / of_x
-    at_zero = mean_y - slope * mean_x
-    rest = sum((b - at_zero - slope * a) ** 2 for a, b in zip(x, y, strict=True))
-    return Line(at_zero, slope, 1 - rest / sum((b - mean_y) ** 2 for b in y))
-
-
-def excess_percent(time_ratio: float, flops_ratio: float) -> float:
-    """How much more the time has grown than the FLOPs, in percent; below 0 where it has less."""
-    return 100 * (time_ratio / flops_ratio - 1)
-
-
 def against_slots(timings: "Timings") -> dict[str, Any]:
     """The medians and the line through them."""
+    from scipy.stats import linregress
+
     rows = {name: timings.row(name) for name in timings.seconds}
-    line = fitted([int(name) for name in rows], [row["median_ms"] for row in rows.values()])
+    line = linregress([int(name) for name in rows], [row["median_ms"] for row in rows.values()])
+    found = {"at_zero": line.intercept, "slope": line.slope, "r2": line.rvalue**2}
     for name, row in rows.items():
-        on_line = line.at_zero + line.slope * int(name)
+        on_line = line.intercept + line.slope * int(name)
         print(f"{name:>3s} slots {row['median_ms']:7.1f} ms, on the line {on_line:7.1f} ms")
     print(
-        f"{line.at_zero:.1f} ms + {line.slope:.2f} ms a slot, R2 {line.r2:.4f} "
+        f"{found['at_zero']:.1f} ms + {found['slope']:.2f} ms a slot, R2 {found['r2']:.4f} "
         f"(claimed: {LEAST_R2})"
     )
-    return {"sides": rows, "line_ms": asdict(line)}
+    return {"sides": rows, "line_ms": found}
 
 
 def against_memory(shapes: Mapping[str, Shape], timings: "Timings", own: str) -> dict[str, Any]:
@@ -106,7 +85,7 @@ def against_memory(shapes: Mapping[str, Shape], timings: "Timings", own: str) ->
     rows = {}
     for name in shapes:
         ratios = (timings.ratio(name, own), flops[name] / flops[own])
-        excess = excess_percent(*ratios)
+        excess = 100 * (ratios[0] / ratios[1] - 1)
         row = dict(zip(("time_ratio", "flops_ratio"), ratios, strict=True))
         rows[name] = timings.row(name) | row | {"excess_percent": excess}
         print(

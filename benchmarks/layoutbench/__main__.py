@@ -35,7 +35,14 @@ import numpy as np
 from benchmarks.layoutbench.making import checked_table, layouts_of, layouts_within, make_table
 from benchmarks.layoutbench.rank import Ranked, sample_of
 from benchmarks.layoutbench.rank_report import greeting, show
-from benchmarks.layoutbench.regret import Regrets, difference, noise_of, random_search, regret_of
+from benchmarks.layoutbench.regret import (
+    Difference,
+    Regrets,
+    difference,
+    noise_of,
+    random_search,
+    regret_of,
+)
 from benchmarks.layoutbench.replay import contest_text, read_tables, replay_all
 from benchmarks.layoutbench.searches import (
     REGRET_FILE,
@@ -197,14 +204,14 @@ def search(arguments: argparse.Namespace) -> int:
     with stop.listening():
         how = {"workers": arguments.workers, "stop": stop}
         search_all(plan.experiment, plan.run_dir, seeds, scripts, **how)
-    weighed = weigh(plan, seeds, table, replays=arguments.replays)
-    print(_chosen_line(weighed.layouts, weighed.regrets))
+    found = weigh(plan, seeds, table, replays=arguments.replays)
+    print(_chosen_line(found["layouts"], Regrets(**found["regrets"])))
     print(
-        f"a search costs {weighed.cost:.2f} trainings, the chosen layout's own one more; "
-        f"random search with {weighed.trainings} trainings: regret {weighed.random_regret:.4f}"
+        f"a search costs {found['cost']:.2f} trainings, the chosen layout's own one more; "
+        f"random search with {found['trainings']} trainings: regret {found['random_regret']:.4f}"
     )
-    print(f"searches less random search: {weighed.difference}")
-    for name, (layout, above) in weighed.rules.items():
+    print(f"searches less random search: {Difference(**found['difference'])}")
+    for name, (layout, above) in found["rules"].items():
         print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
     print(f"written: {plan.run_dir / REGRET_FILE}")
     return 0

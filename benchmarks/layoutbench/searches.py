@@ -6,18 +6,12 @@ Costs are counted in FLOPs; over those of a layout they are the number of its tr
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.layout_rows import rows_of
-from benchmarks.layoutbench.regret import (
-    Difference,
-    Regrets,
-    difference,
-    random_search,
-    regret_of,
-)
+from benchmarks.layoutbench.regret import difference, random_search, regret_of
 from benchmarks.layoutbench.table import LayoutTable
 from model import Architecture, layout_letters, load_architecture
 from nas.costs.config import BudgetConfig
@@ -59,61 +53,35 @@ def search_all(
     return jobs
 
 
-@dataclass(frozen=True)
-class SearchRegrets:
-    """What the searches of several seeds are worth on a table.
-
-    Attributes:
-        layouts: the chosen ones, in the order of the seeds.
-        regrets: theirs.
-        cost: of one search in trainings of a layout of mean cost, its layouts' scores and what the
-            derivation trained included, the training of the chosen one not.
-        random_regret: mean regret of random search at equal cost, with so many `trainings`.
-        difference: the searches' mean regret less random search's.
-        rules: the layouts of the rules, which cost one training each, and their regrets.
-    """
-
-    layouts: tuple[str, ...]
-    regrets: Regrets
-    cost: float
-    random_regret: float
-    trainings: int
-    difference: Difference
-    rules: Mapping[str, tuple[str, float]]
-
-
 def weigh(
     plan: RunPlan, seeds: Sequence[int], table: LayoutTable, *, replays: int
-) -> SearchRegrets:
+) -> dict[str, Any]:
     """Read what the searches chose, weigh it and write RUN/regret.json.
 
-    Random search trains as many layouts as one search and the training of its layout cost,
-    rounded up.
+    `cost` is of one search in trainings of a layout of mean cost, its layouts' scores and what the
+    derivation trained included, the training of the chosen one not. Random search trains as many
+    layouts as both cost, rounded up. Rules cost one training each.
     """
     folders = [plan.run_dir / f"seed-{seed}" for seed in seeds]
-    chosen = [load_architecture(folder / "architecture.json") for folder in folders]
-    layouts = tuple(_letters(architecture) for architecture in chosen)
+    layouts = [_letters(load_architecture(folder / "architecture.json")) for folder in folders]
     largest = max(_cost_of(plan, folder, len(table.layouts)) for folder in folders)
     cost = largest / _mean_flops(plan)
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
-    weighed = SearchRegrets(
-        layouts=layouts,
-        regrets=regret_of(table, layouts),
-        cost=cost,
-        random_regret=random.mean,
-        trainings=trainings,
-        difference=difference(table, layouts, random),
-        rules=_rules(plan, table),
-    )
     parts = {
         "seeds": list(seeds),
         **plan.experiment.model_dump(mode="json", include={"search", "derive"}),
         "commit": commit(),
-        **asdict(weighed),
+        "layouts": layouts,
+        "regrets": asdict(regret_of(table, layouts)),
+        "cost": cost,
+        "random_regret": random.mean,
+        "trainings": trainings,
+        "difference": asdict(difference(table, layouts, random)),
+        "rules": _rules(plan, table),
     }
     write_whole(plan.run_dir / REGRET_FILE, json.dumps(parts, indent=1) + "\n")
-    return weighed
+    return parts
 
 
 def _rules(plan: RunPlan, table: LayoutTable) -> dict[str, tuple[str, float]]:

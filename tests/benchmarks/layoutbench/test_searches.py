@@ -62,5 +62,5 @@ def test_methods_that_train_pay_for_every_training(
     lengths = {"half", "full"} if method == "predictor" else {"full"}
     assert {length for _, length in asked} == lengths
     of_mean = plan.costs.rest + 4 * sum(plan.costs.by_label.values()) / 2
-    assert weighed.cost == pytest.approx((search_cost(plan, scored) + flops) / of_mean, rel=1e-4)
-    assert weighed.trainings == min(math.ceil(weighed.cost + 1), 16)
+    assert weighed["cost"] == pytest.approx((search_cost(plan, scored) + flops) / of_mean, rel=1e-4)
+    assert weighed["trainings"] == min(math.ceil(weighed["cost"] + 1), 16)

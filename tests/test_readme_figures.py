@@ -183,7 +183,7 @@ def steps() -> Claims:
 
 
 def other_times() -> Claims:
-    """Of evaluation, generation, bfloat16, processes, and a pass among others."""
+    """Of evaluation, generation, bfloat16, processes, slots, and a pass among others."""
     for row in record("evaluation_time.json")["rows"]:
         each = [f"{1000 / row['ms_per_token'][side]:,.0f}" for side in ("kept", "not kept")]
         yield BENCHMARKS, f"| {row['segment']} | {' | '.join(each)} | {row['ratio']:#.3g} |"
@@ -199,22 +199,15 @@ def other_times() -> Claims:
     one, two, _ = record("processes_time_small.json")["sides"].values()
     yield BENCHMARKS, f"the median of the rounds' ratios is {two['speed']:.2f}"
     yield BENCHMARKS, f"One process of one thread reaches {one['speed']:.2f}"
+    found = record("step_scaling_slots_small.json")["line_ms"]
+    says = f"{found['at_zero']:.1f} ms + {found['slope']:.2f} ms a slot, R2 {found['r2']:.3f}"
+    yield BENCHMARKS, says
     ratios = record("timing_company.json")["ratios"]
     for behind in BEHIND:
         blocks = {company: ratios[company][behind] for company in COMPANIES}
         medians = " | ".join(f"{statistics.median(each):.3f}" for each in blocks.values())
         apart = line(behind, blocks).rpartition("apart by ")[2]
         yield BENCHMARKS, f"| {behind} | {medians} | {apart} |"
-
-
-def scaling() -> Claims:
-    found = record("step_scaling_slots_small.json")["line_ms"]
-    says = f"{found['at_zero']:.1f} ms + {found['slope']:.2f} ms a slot, R2 {found['r2']:.3f}"
-    yield BENCHMARKS, says
-    large = record("step_scaling_memory_large.json")["memories"]
-    cells = [f"{large[memory]['excess_percent']:+.0f}%" for memory in ("0", "64", "256", "512")]
-    own = " | ".join([f"{cells[0]} | | | {cells[1]} | 0", *cells[2:]])
-    yield BENCHMARKS, f"| large: time off the formula | {own} |"
 
 
 def predicted_times() -> Claims:
@@ -234,18 +227,6 @@ def speeds_of_kinds() -> Claims:
         is_slower = min(over.values()) <= 1 and name != "attention"
         why = f"{kind['why']} |" if is_slower else "|"
         yield page, f"| `{name}` | {speeds} | {kind['cache_bytes'] / 1024:,.0f} | {why}"
-    base = kinds["attention"]
-    says = (
-        f"evaluates {base['evaluation_tokens_per_s']:,.0f} tokens a second, trains "
-        f"{base['training_tokens_per_s']:,.0f}, and decodes a token in "
-        f"{base['decode_ms_per_token']:.1f} ms"
-    )
-    yield page, says
-    rounds_ms = base["sides"]["decode"]["rounds_ms"]
-    between = f"seven rounds lay between {min(rounds_ms):.1f} and {max(rounds_ms):.1f} ms"
-    yield page, f"{between}, so the {kinds['multi_query']['over_attention']['decode']:.2f}"
-    pays = kinds["gated_delta"]["over_attention"]["evaluation"]
-    yield page, f"{pays:.1f} times as fast as attention at a memory of 2,048"
 
 
 def worth_of_kinds() -> Claims:
@@ -273,7 +254,7 @@ def dropout_by_default() -> Claims:
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
     headline, demo, ranked, searched, within_two_attentions, replayed, steps, other_times,
-    scaling, predicted_times, speeds_of_kinds, worth_of_kinds, dropout_by_default,
+    predicted_times, speeds_of_kinds, worth_of_kinds, dropout_by_default,
 )  # fmt: skip
 
 

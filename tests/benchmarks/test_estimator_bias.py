@@ -12,26 +12,15 @@ from benchmarks.estimator_bias import (
     Task,
     estimates,
     exact_gradient,
-    losses,
     make_task,
     sides,
 )
-from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise
+from nas.search.estimators import ESTIMATORS, gumbel_noise
 
 
 def loss_of(task: Task, mix) -> Tensor:  # type: ignore[no-untyped-def]
     h_BTD, _, _ = task.net(task.ids_RT, task.net.initial_state(len(task.ids_RT)), mix)
     return task.net.nll(h_BTD, task.target_RT).mean()
-
-
-def test_the_batched_losses_are_those_of_the_model() -> None:
-    task = make_task(0)
-    weight_BLC = torch.rand(3, SLOTS, CANDIDATES, dtype=torch.float64)
-    expected = [loss_of(task, all_terms(weight_LC)).item() for weight_LC in weight_BLC]
-    assert losses(task, weight_BLC).tolist() == pytest.approx(expected, abs=1e-12)
-    ones_BL = torch.ones(3, SLOTS, dtype=torch.float64)
-    assert losses(task, weight_BLC, ones_BL).tolist() == pytest.approx(expected, abs=1e-12)
-    assert losses(task, weight_BLC, 2 * ones_BL).tolist() != pytest.approx(expected, abs=1e-3)
 
 
 def test_the_exact_gradient_is_that_of_the_mean_over_all_81_layouts() -> None:

@@ -9,18 +9,14 @@ import pytest
 from scipy import stats
 
 from benchmarks import kinds_alone, layout_rows
-from benchmarks.harness import Timings
 from benchmarks.kinds_alone import WORKLOADS, entries, kinds_in_place_of, less, lines_of
 from benchmarks.kinds_time import (
     ATTENTION,
-    CALLS,
     SHAPE,
     SIDES,
     VARIANTS,
     cache_bytes,
     options_of,
-    row_of,
-    table,
 )  # fmt: skip
 from model import BLOCKS, default_candidates, parse_layout
 from pipeline.jobs import Job
@@ -43,15 +39,6 @@ def test_every_kind_is_timed_by_its_name_and_has_the_cache_that_it_keeps() -> No
     assert options_of(VARIANTS["span_tenth"], 8) == {"span": 9, "first_span": 0.1}
     kept = [cache_bytes(TINY, name) for name in (ATTENTION, "multi_query", "dense")]
     assert kept == [2 * 8 * 8 * 4, 2 * 8 * 8, 0]
-
-
-def test_a_kind_that_is_no_faster_says_why() -> None:
-    seconds = {ATTENTION: [1.0, 2.0], "dense": [0.5, 1.0], "routing": [4.0, 8.0]}
-    timings = dict.fromkeys(CALLS, Timings(seconds))
-    rows = {name: row_of(name, TINY, timings) for name in seconds}
-    assert [row["over_attention"]["decode"] for row in rows.values()] == [1.0, 2.0, 0.25]
-    assert [bool(row["why"]) for row in rows.values()] == [False, False, True]
-    assert table(rows)[3].endswith(VARIANTS["routing"].why)
 
 
 def test_each_kind_takes_one_place_in_each_layout() -> None:

@@ -56,7 +56,7 @@ def test_differences_are_paired_over_the_seeds_of_both() -> None:
     drawn = np.random.default_rng(0).normal(5.0, 0.1, size=(2, 3))
     ones, others = ({f"{n}": (0.0, float(value)) for n, value in enumerate(of)} for of in drawn)
     low, high = stats.ttest_rel(*drawn).confidence_interval(0.95)
-    found = less(ones, others | {"7": (0.0, 99.0)})
+    found = less(ones | {"8": (0.0, 1.0)}, others | {"7": (0.0, 99.0)})
     assert found == f"{(low + high) / 2:+.4f} +- {(high - low) / 2:.4f}"
     assert less({"0": (0.0, 2.0)}, {"0": (0.0, 1.5)}) == "+0.5000 (n = 1)"
     assert less({"0": (0.0, float("inf"))}, others) == "diverged"

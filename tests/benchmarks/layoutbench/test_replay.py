@@ -33,12 +33,13 @@ COST = 9.0
 
 @pytest.fixture(scope="module")
 def truth(bench: Space) -> Truth:
-    """Nats by how far a layout is from aaaddd, with noise; test nats are 0.1 more."""
+    """Nats by how far a layout is from aaaddd, with noise; test nats are about 0.1 more."""
     generator = np.random.default_rng(1)
     apart_N = (bench.kind_NL != bench.kind_NL[best_of(bench)]).sum(axis=1)
     valid_NS = 4.0 + 0.05 * apart_N[:, None] + generator.normal(scale=0.002, size=(64, 3))
     half_N = 4.3 + 0.05 * apart_N + generator.normal(scale=0.002, size=64)
-    return Truth(bench, valid_NS, valid_NS + 0.1, half_N)
+    test_NS = valid_NS + 0.1 + generator.normal(scale=0.001, size=(64, 3))
+    return Truth(bench, valid_NS, test_NS, half_N)
 
 
 def best_of(space: Space) -> int:
@@ -123,6 +124,10 @@ def test_an_answer_is_judged_by_test_nats_of_seeds_that_chose_neither_it_nor_the
     alone = replay(truth, RulesAlone(1000.0), [0, 1, 2])
     mean_N = truth.test_NS.mean(axis=1)
     assert alone.regret == pytest.approx(mean_N[best] - mean_N.min())
+    better_NS = truth.test_NS.copy()
+    better_NS[5] = 3.0
+    missed = replay(replace(truth, test_NS=better_NS), RulesAlone(1000.0), [2])
+    assert missed.regret == pytest.approx(truth.test_NS[best, 2] - 3.0)
     lucky_NS = truth.test_NS.copy()
     lucky_NS[5, 2] = 0.0
     lucky = replay(replace(truth, test_NS=lucky_NS), RulesAlone(1000.0), [2])

@@ -5,11 +5,9 @@ import itertools
 import os
 import pwd
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,123 +17,67 @@ import pytest
 
 PASSWORD = "se/cr@t"
 QUOTED = "se%2Fcr%40t"
-START_S = 60
 
 
 class PostgresServer:
-    """A server that can be stopped and started again; its only user is `parnas`."""
+    """A server whose only user is `parnas`."""
 
     def __init__(self, binaries: Path, folder: Path) -> None:
         self._binaries = binaries
         self._folder = folder
         self._as: dict[str, Any] = {}
-        self._process: subprocess.Popen[bytes] | None = None
         self._names = (f"test_{number}" for number in itertools.count())
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        self._make()
-
-    def _make(self) -> None:
-        password = self._folder / "password"
+        password = folder / "password"
         password.write_text(PASSWORD)
-        if _is_root():  # as which PostgreSQL refuses to run
+        if os.geteuid() == 0:  # as which PostgreSQL refuses to run
             account = pwd.getpwnam(str(_unprivileged()))
             self._as = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-            for path in (self._folder, password):
+            for path in (folder, password):
                 os.chown(path, account.pw_uid, account.pw_gid)
-        settings = [
-            "--username=parnas",
-            "--no-locale",
-            "--encoding=UTF8",
-            "--auth=scram-sha-256",
-            f"--pwfile={password}",
-        ]
-        self._run("initdb", f"--pgdata={self._folder}/data", "--no-sync", *settings)
-
-    def ensure(self) -> None:
-        """Start it where it does not run."""
-        if self._process is None:
-            self.start()
+        settings = ("--username=parnas", "--no-locale", "--encoding=UTF8", "--no-sync",
+                    "--auth=scram-sha-256", f"--pwfile={password}")  # fmt: skip
+        self._run("initdb", f"--pgdata={folder}/data", *settings)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        assert self._process is None
         settings = {
-            "listen_addresses": "127.0.0.1",
-            "port": self.port,
-            "unix_socket_directories": self._folder,
-            "fsync": "off",
-            "max_connections": 30,
+            "listen_addresses": "127.0.0.1", "port": self.port, "fsync": "off",
+            "unix_socket_directories": self._folder, "max_connections": 30,
             "shared_buffers": "16MB",
-        }
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self._folder / "data", *options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                env={"LC_ALL": "C"},
-                **self._as,
-            )
-        self._wait()
+        }  # fmt: skip
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        self._control("-w", "-l", f"{self._folder}/log", "-o", options, "start")
 
-    def _wait(self) -> None:
+    def stop(self) -> None:
+        """Stop it at once: nothing of it is used again."""
+        self._control("-m", "immediate", "stop")
+
+    def database(self) -> str:
+        """The URL of a new, empty database."""
         import psycopg
 
-        end = time.monotonic() + START_S
-        while True:
-            try:
-                self._connect().close()
-                return
-            except psycopg.OperationalError:
-                assert self._process is not None
-                alive = self._process.poll() is None
-                if not alive or time.monotonic() > end:
-                    pytest.fail((self._folder / "log").read_text(errors="replace"))
-                time.sleep(0.05)
-
-    def stop(self, *, for_good: bool = False) -> None:
-        """Stop it, as in an administrator's restart; for good it need not tidy up before."""
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGQUIT if for_good else signal.SIGINT)
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(30)
-        self._process = None
-
-    def database(self, encoding: str = "UTF8") -> str:
-        """The URL of a new, empty database."""
         name = next(self._names)
-        with self._connect() as connection:
-            connection.autocommit = True
-            connection.execute(
-                f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0".encode()
-            )
+        with psycopg.connect(
+            host="127.0.0.1", port=self.port, user="parnas", password=PASSWORD, dbname="postgres",
+            autocommit=True,
+        ) as connection:  # fmt: skip
+            connection.execute(f"CREATE DATABASE {name}".encode())
         return f"postgresql://parnas:{QUOTED}@127.0.0.1:{self.port}/{name}"
 
-    def _connect(self) -> Any:
-        import psycopg
-
-        return psycopg.connect(
-            host="127.0.0.1", port=self.port, user="parnas", password=PASSWORD, dbname="postgres"
-        )
+    def _control(self, *arguments: str) -> None:
+        self._run("pg_ctl", "-D", f"{self._folder}/data", *arguments)
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [self._binaries / program, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=self._folder,
-            env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
-            **self._as,
-        )
-        assert done.returncode == 0, done.stderr.decode(errors="replace")
+        with (self._folder / "said").open("w+b") as said:
+            done = subprocess.run(
+                [self._binaries / program, *arguments], stdin=subprocess.DEVNULL, stdout=said,
+                stderr=said, cwd=self._folder, env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
+                **self._as,
+            )  # fmt: skip
+        assert done.returncode == 0, (self._folder / "said").read_text(errors="replace")
 
 
 @pytest.fixture(scope="session")
@@ -145,25 +87,24 @@ def postgres_session() -> Iterator[PostgresServer]:
     binaries = _binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL server here: neither in PATH nor in /usr/lib/postgresql")
-    if _is_root() and _unprivileged() is None:
+    if os.geteuid() == 0 and _unprivileged() is None:
         pytest.skip("PostgreSQL does not run as root, and there is no user postgres or nobody")
     # Not below pytest's folder, which only its owner may enter.
     folder = Path(tempfile.mkdtemp(prefix="parnas-postgres-"))
     try:
         server = PostgresServer(binaries, folder)
+        server.start()
         try:
-            server.start()
             yield server
         finally:
-            server.stop(for_good=True)
+            server.stop()
     finally:
         shutil.rmtree(folder)
 
 
 @pytest.fixture
 def postgres(postgres_session: PostgresServer) -> Iterator[PostgresServer]:
-    """A running server, also where a test before stopped it."""
-    postgres_session.ensure()
+    """A running server."""
     yield postgres_session
     # Optuna's storages close no connection; what says so is to be heard here and not in any test.
     with warnings.catch_warnings():
@@ -173,19 +114,10 @@ def postgres(postgres_session: PostgresServer) -> Iterator[PostgresServer]:
 
 def _binaries() -> Path | None:
     """The folder of the newest server."""
-    found = shutil.which("initdb")
-    if found is not None and (Path(found).parent / "postgres").exists():
+    if found := shutil.which("initdb"):
         return Path(found).parent
-    installed = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    return max(
-        (path.parent for path in installed if (path.parent / "postgres").exists()),
-        key=lambda folder: float(folder.parent.name),
-        default=None,
-    )
-
-
-def _is_root() -> bool:
-    return os.geteuid() == 0
+    installed = Path("/usr/lib/postgresql").glob("*/bin")
+    return max(installed, key=lambda folder: float(folder.parent.name), default=None)
 
 
 def _unprivileged() -> str | None:

@@ -20,18 +20,17 @@ from utils.validation import Section, show
 
 @dataclass(frozen=True)
 class Baseline:
-    """The experiment file's own values as Optuna stores them, or why the space lacks them."""
+    """The experiment file's own values as Optuna stores them, or why the space lacks them.
 
-    params: dict[str, Any] | None
+    With `sweep.baseline: false` there is neither.
+    """
+
+    params: dict[str, Any] | None = None
     reason: str = ""
 
 
 def space_of(experiment: Experiment) -> Space:
-    """The space of an experiment with a sweep.
-
-    Raises:
-        ValueError: a condition that cannot hold, or a range that does not fit its key.
-    """
+    """The space of an experiment with a sweep."""
     assert experiment.sweep is not None
     space = experiment.sweep.space
     return Space(space, number_kinds(Experiment, space))
@@ -142,9 +141,10 @@ class Sweep:
 
 def sweep_of(experiment: Experiment, run: Path) -> Sweep:
     """The sweep of an experiment that has one."""
-    assert experiment.sweep is not None
-    space = space_of(experiment)
-    return Sweep(experiment, experiment.sweep, space, SweepPaths(run), baseline(experiment, space))
+    config, space = experiment.sweep, space_of(experiment)
+    assert config is not None
+    own = baseline(experiment, space) if config.baseline else Baseline()
+    return Sweep(experiment, config, space, SweepPaths(run), own)
 
 
 def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:
@@ -206,25 +206,14 @@ def chosen_experiment(sweep: Sweep, params: Mapping[str, Any]) -> Experiment:
 
 
 def is_baseline(sweep: Sweep, trial: FrozenTrial) -> bool:
-    """True where a trial has the experiment file's own values, whoever suggested it.
-
-    With `sweep.baseline: false` none counts as the baseline.
-    """
+    """True where a trial has the experiment file's own values, whoever suggested it."""
     own = sweep.baseline.params
     params = trial.params or trial.system_attrs.get("fixed_params", {})
     return (
-        sweep.config.baseline
-        and own is not None
+        own is not None
         and params.keys() == own.keys()
         and all(sweep.space.is_same(key, params[key], own[key]) for key in own)
     )
-
-
-def why_no_baseline(sweep: Sweep) -> str | None:
-    """Reason why no trial has the file's own values although `sweep.baseline` wants one."""
-    if not sweep.config.baseline or sweep.baseline.params is not None:
-        return None
-    return sweep.baseline.reason
 
 
 def points(sweep: Sweep) -> list[dict[str, Any]]:
@@ -232,5 +221,4 @@ def points(sweep: Sweep) -> list[dict[str, Any]]:
     if sweep.config.sampler.kind == "grid":
         return sweep.space.grid()
     assert sweep.config.trials is not None
-    own = sweep.baseline.params if sweep.config.baseline else None
-    return [own or {}, *[{}] * (sweep.config.trials - 1)]
+    return [sweep.baseline.params or {}, *[{}] * (sweep.config.trials - 1)]

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hpo.samplers import NumberedSampler, make_pruner
 from hpo.study import fill, open_storage
-from pipeline.sweep.plan import Sweep, points, validate_every, why_no_baseline
+from pipeline.sweep.plan import Sweep, points, validate_every
 from training.run_dir import identity_hash
 from utils.text import masked
 
@@ -65,8 +65,8 @@ def create_study(sweep: Sweep, inputs: dict[str, str], *, begun: bool) -> optuna
         _check(study, sweep, inputs)
     else:
         study.set_metric_names(list(sweep.config.objectives))
-    if (why := why_no_baseline(sweep)) is not None:
-        print(f"no trial with the file's own values: {why}", flush=True)
+    if sweep.baseline.reason:
+        print(f"no trial with the file's own values: {sweep.baseline.reason}", flush=True)
     fill(study, points(sweep))
     study.set_user_attr(IDENTITY, _identity_of(sweep, inputs))
     return _ready(study, sweep)

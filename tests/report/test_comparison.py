@@ -11,8 +11,6 @@ from report.comparison_figure import scatter
 from report.page import write_report
 from report.plotting import png
 
-LONG = "ad" * 16
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,16 +32,6 @@ def test_the_text_table_shows_the_numbers(make):
     assert lines[-2:] == ["no verdict possible (n = 1)", "median of 30 passes"]
 
 
-def test_the_table_fits_a_hundred_columns_and_loses_no_layout(make):
-    rows = row(name="n" * 60, layout=" ".join(LONG), latency="123.456") + row()
-    table = text_table(read_comparison(make.comparison(rows)))
-    body, below, _ = table.split("\n\n")
-    assert max(map(len, body.splitlines())) <= 100
-    assert "n.." in body
-    assert " ".join(LONG) in below
-    assert "a d" not in below.replace(" ".join(LONG), "")
-
-
 def test_what_stands_once_under_two_names_is_said_in_the_table_and_on_the_page(make):
     remark = "par-2 = sandwich-2: one network, trained and shown once"
     make.comparison(remarks=[remark])
@@ -51,13 +39,10 @@ def test_what_stands_once_under_two_names_is_said_in_the_table_and_on_the_page(m
     assert remark in write_report(make.run).read_text()
 
 
-def test_names_that_look_like_missing_values_stay(make):
+def test_a_broken_table_is_named_but_no_name_is_missing(make):
     comparison = read_comparison(make.comparison(row(name="nan", layout="NA")))
     assert comparison.rows["name"].tolist() == ["nan"]
     assert "nan" in text_table(comparison)
-
-
-def test_a_broken_table_is_named(make):
     path = make.comparison() / "comparison.csv"
     path.write_text(path.read_text().replace("2810000.0", "many"))
     with pytest.raises(ValueError, match=f"^{path}: broken .*many"):
@@ -181,14 +166,6 @@ def test_what_is_relative_stands_side_by_side_and_what_is_equal_is_letters(make)
     ]
 
 
-def test_bits_are_left_out_where_there_is_no_room_but_not_on_the_page(make):
-    names = ("argmax-0-latency0.65x", "interleaved_short-12")
-    comparison = with_relatives(make, *names, latency="123.456", words="12345.678")
-    assert "2.0500" not in text_table(comparison)
-    assert "2.0500" in html_table(comparison).rows[0][1]
-    assert "x: of interleaved;" in write_report(make.run).read_text()
-
-
 @pytest.mark.parametrize("words", ["", "12345.678"])
 def test_the_table_of_today_fits_a_hundred_columns_and_tells_the_opponents_apart(make, words):
     names = ("argmax-0-latency0.65x", "interleaved_short-12", "interleaved_narrow-1792")
@@ -199,20 +176,9 @@ def test_the_table_of_today_fits_a_hundred_columns_and_tells_the_opponents_apart
         assert max(map(len, lines)) <= 100
         assert len({line.split()[0] for line in lines[3:]}) == 3
         assert layout in below
-
-
-def test_the_figure_has_the_intervals_of_several_seeds_in_its_own_measure(make):
-    rows = row(bits="2.0") + row(name="other", bits="1.0", flops="2e6")
-    run = make.comparison(rows, intervals={"par-5": {"nats_per_token": [3.8, 4.2]}})
-    comparison = read_comparison(run)
-    nats, bits = comparison.rows.loc[0, ["nats_per_token", "bits_per_byte"]]
-    axes = scatter(comparison).axes[0]
-    ((low, high),) = [line[:, 1] for line in axes.collections[0].get_segments()]
-    assert (low, high) == pytest.approx((bits - 0.2 * bits / nats, bits + 0.2 * bits / nats))
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert "95% interval" in labels
-    assert axes.get_ylim()[0] < low
-    assert high < axes.get_ylim()[1]
+        # What nats say too is left out where there is no room, but not on the page.
+        assert "2.0500" not in body
+        assert "2.0500" in html_table(comparison).rows[0][1]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

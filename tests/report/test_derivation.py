@@ -109,16 +109,6 @@ def test_without_probes_the_figure_has_no_place_for_what_they_foresaw(folder: Pa
     assert len(trainings_figure(trainings).axes) == 2
 
 
-def test_a_final_that_diverged_with_one_seed_has_no_place_in_the_figure(folder: Path) -> None:
-    path = folder / "architectures/predictor-0.csv"
-    path.write_text(path.read_text().replace("a a d,full,2,4.33", "a a d,full,2,inf"))
-    trainings = read_trainings(folder)
-    assert trainings is not None
-    front = trainings_figure(trainings).axes[-1]
-    trained = next(line for line in front.lines if line.get_marker() == "D")
-    np.testing.assert_allclose(trained.get_xydata(), [[700, 4.21]])
-
-
 SCORED_HEAD = "rule,front,layout,cost,times_reference,nats_per_token,standard_error\n"
 SCORED = """\
 ,1,i i i i,0.44,0.13,8.9,0.1

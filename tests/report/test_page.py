@@ -80,16 +80,6 @@ def test_sections_without_files_are_left_out(make):
     assert re.search(r"python derive\.py .*\npython retrain\.py .*\npython compare\.py ", page.text)
 
 
-def test_a_run_that_only_retrained(make):
-    make.architecture("par-5", ("attention", "dense"), chosen=True)
-    make.retraining("par-5", seed=0)
-    make.retraining("par-5", seed=1)
-    page = page_of(make.run)
-    assert page.headings[:3] == ["So far", "Derived layout", "Retraining"]
-    assert page.text.count('<th scope="row" class="text">par-5</th>') == 2
-    assert "par-5 comes to 4.1250 nats per test token (2 seeds)." in page.part("answer")
-
-
 def test_every_search_seed_is_shown(make):
     make.search(seed=0, drawn=DRAWN)
     make.search(seed=3, drawn=DRAWN)

@@ -14,7 +14,7 @@ from nas.costs.latency import Latencies
 from pipeline.experiment import load_experiment, with_settings
 from pipeline.plan import set_up
 from pipeline.sweep import results, study
-from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of, why_no_baseline
+from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of
 from pipeline.sweep.results import clean, finish, rows
 from pipeline.sweep.run import Progress
 from report.sweep.trials import Row, front
@@ -427,11 +427,12 @@ def test_the_baseline_is_the_trial_with_the_file_s_own_values(
 def test_a_missing_baseline_has_its_reason(file: Path, tmp_path: Path, kind: str) -> None:
     settings = GRID if kind == "grid" else ()
     words = "3, 4" if kind == "grid" else "2 .. 4"
-    outside = sweep_with(file, tmp_path, *settings, "model.slots=7")
-    assert why_no_baseline(outside) == f"model.slots is 7 there, not in {words}"
-    assert why_no_baseline(sweep_with(file, tmp_path, *settings)) is None
-    unwanted = sweep_with(file, tmp_path, *settings, "model.slots=7", "sweep.baseline=false")
-    assert why_no_baseline(unwanted) is None
+    for more, reason in (
+        (["model.slots=7"], f"model.slots is 7 there, not in {words}"),
+        ([], ""),
+        (["model.slots=7", "sweep.baseline=false"], ""),
+    ):
+        assert sweep_with(file, tmp_path, *settings, *more).baseline.reason == reason
 
 
 def test_a_grid_of_the_configs_has_its_baseline(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import derive
 import retrain
 import search
 from pipeline.experiment import load_experiment
-from pipeline.sweep.trial import Pruning, SeedOutcome, run_seed, search_curve
+from pipeline.sweep.worker import Pruning, SeedOutcome, run_seed, search_curve
 from tests.runs import assert_same, run
 from training.signals import Stopped, StopRequest
 

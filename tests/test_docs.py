@@ -96,20 +96,11 @@ def unknown_commands(page: Path) -> list[str]:
 
 
 @every_page
-def test_links_lead_somewhere(page: Path) -> None:
+def test_what_a_page_names_exists(page: Path) -> None:
     assert broken_links(page) == []
-
-
-@every_page
-def test_commands_exist(page: Path) -> None:
-    if not str(page.relative_to(ROOT)).startswith(DATED):
-        assert unknown_commands(page) == []
-
-
-@every_page
-def test_named_files_exist(page: Path) -> None:
     if str(page.relative_to(ROOT)).startswith(DATED):
         return
+    assert unknown_commands(page) == []
     names = re.findall(r"`([\w./-]+/[\w.-]*)`", page.read_text(encoding="utf-8"))
     ours = {name for name in names if name.split("/")[0] in FOLDERS} - MADE
     assert {name for name in ours if not (ROOT / name).exists()} == set()

@@ -116,12 +116,10 @@ def _compared(contenders: Sequence[Contender], comparison: Comparison) -> dict[s
     Of a long verdict the line of the reference and the general ones stay; of the others is said
     what they come to.
     """
-    reference = comparison.reference
-    lines = [
-        line
-        for line in comparison.verdict.splitlines()
-        if not (reference and line.startswith("at "))  # the saving says this one
-    ]
+    reference, chosen = comparison.reference, comparison.chosen
+    lines = comparison.verdict.splitlines()
+    savings = [line for line in lines if line.startswith("at ")]
+    lines = [line for line in lines if line not in savings]
     is_whole = sum(map(len, lines)) <= _VERDICT
     if not is_whole:
         others = {one.name for one in contenders if not one.is_chosen} - {reference}
@@ -133,53 +131,18 @@ def _compared(contenders: Sequence[Contender], comparison: Comparison) -> dict[s
             f"of {len(shown)} layouts beside it: better than {better}, worse than {worse}, no "
             f"difference shown with {len(shown) - better - worse}"
         ] * bool(shown)
+    own = next((one for one in contenders if one.is_chosen), None)
+    if own is None or own.nats is None:
+        saving = "No chosen layout is among what was compared."
+    elif savings:
+        saving = f"{chosen}: {savings[0]}"
+    else:
+        itself = "is the reference itself, and " if chosen == reference else ""
+        saving = f"{chosen} {itself}comes to {own.nats:.4f} nats per test token."
     unmeasured = all(one.latency_ms is None for one in contenders)
     return {
-        "saving": saving(contenders, reference),
+        "saving": saving,
         "verdict": lines,
         "verdict_is_whole": is_whole,
         "latency_note": shorten(comparison.latency_note, _WARNING) if unmeasured else "",
     }
-
-
-def saving(contenders: Sequence[Contender], reference: str) -> str:
-    """Cost and nats of the chosen layout beside the reference, in a sentence."""
-    chosen = next((one for one in contenders if one.is_chosen), None)
-    other = next((one for one in contenders if one.name == reference), None)
-    if chosen is None or chosen.nats is None:
-        return "No chosen layout is among what was compared."
-    if other is None or other is chosen or other.nats is None:
-        itself = "is the reference itself, and " if other is chosen else ""
-        return f"{chosen.name} {itself}comes to {chosen.nats:.4f} nats per test token."
-    nats = _nats_words(chosen, other, chosen.nats - other.nats)
-    return f"{chosen.name} {_cost_words(chosen, other)} {other.name}, and {nats}."
-
-
-def _cost_words(chosen: Contender, other: Contender) -> str:
-    """Latency, or where none was measured FLOPs."""
-    timed = chosen.latency_ms is not None and other.latency_ms is not None
-    ours, theirs = (chosen.latency_ms, other.latency_ms) if timed else (chosen.flops, other.flops)
-    what = "latency" if timed else "FLOPs"
-    if not ours or not theirs:
-        return "stands beside"
-    share = 1 - ours / theirs
-    if abs(share) < 0.005:
-        return f"has the {what} of"
-    return (
-        f"saves {share:.0%} of the {what} of" if share > 0 else f"has {-share:.0%} more {what} than"
-    )
-
-
-def _nats_words(chosen: Contender, other: Contender, difference: float) -> str:
-    side, meaning = ("higher", "worse") if difference > 0 else ("lower", "better")
-    if other.less_interval is None:
-        seeds = "one seed" if chosen.seeds == 1 else f"{chosen.seeds} seeds"
-        # Without an interval it is not known to be worse.
-        ends = f"({side} is {meaning}; {seeds}, no interval)"
-        return f"its nats per token are {abs(difference):.4f} {side} {ends}"
-    low, high = other.less_interval
-    p = "" if other.p is None else f"; p {other.p:.4f}"
-    ends = f"{difference:+.4f} [{low:+.4f}, {high:+.4f}] (95%, {chosen.seeds} seeds{p})"
-    if other.shown == "nothing":
-        return f"no difference in nats per token is shown: {ends}"
-    return f"its nats per token are {side}, which is {meaning}: {ends}"

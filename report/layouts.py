@@ -124,8 +124,8 @@ class Contender:
     """A layout and its figures: nats per test token (mean over `seeds`), latency, FLOPs.
 
     Intervals are of 95%. `less` is the chosen layout's nats less this one's, paired by seed where
-    there are several; `p` is of it, adjusted for all that are compared, and `shown` what follows:
-    the chosen one is `better`, `worse`, or `nothing` is shown. None is what no file says.
+    there are several, and `shown` what follows of all that are compared: the chosen one is
+    `better`, `worse`, or `nothing` is shown. None is what no file says.
     """
 
     name: str
@@ -136,7 +136,6 @@ class Contender:
     nats_interval: Interval | None = None
     less: float | None = None
     less_interval: Interval | None = None
-    p: float | None = None
     shown: str | None = None
     latency_ms: float | None = None
     latency_interval: Interval | None = None
@@ -208,7 +207,6 @@ def compared(comparison: Comparison, layouts: Sequence[Layout]) -> list[Contende
             nats_interval=comparison.nats_interval(name),
             less=None if name == comparison.chosen else _known(chosen - row["nats_per_token"]),
             less_interval=(less[1], less[2]) if less else None,
-            p=known.get("p"),
             shown=known.get("shown"),
             latency_ms=_known(row["latency_ms"]),
             latency_interval=comparison.latency_interval(name),

@@ -1,6 +1,6 @@
 """The figures of a sweep: trials in order, importances, slices of settings, the Pareto front."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -21,9 +21,7 @@ from report.plotting import (
     FAINT,
     INK,
     SEARCHED,
-    house_style,
-    make_figure,
-    margins,
+    framed,
     name_points,
     plain,
     png,
@@ -90,14 +88,12 @@ def _figures(
 
 def history(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
     """One panel per objective; trials without a value stand below the axis' lowest value."""
-    with house_style():
-        figure = make_figure(7.6, 0.9 + 2.7 * len(goals))
-        panels = figure.subplots(len(goals), 1, sharex=True, squeeze=False)[:, 0]
-        margins(figure, left=0.85, right=0.2, top=0.5, bottom=0.5)
-        for index, (axes, goal) in enumerate(zip(panels, goals, strict=True)):
+    height, lines = 0.9 + 2.7 * len(goals), len(goals)
+    with framed(7.6, height, lines, left=0.85, top=0.5, bottom=0.5, sharex=True) as (figure, grid):
+        for index, (axes, goal) in enumerate(zip(grid[:, 0], goals, strict=True)):
             _history_panel(axes, rows, index, goal)
-        panels[-1].set_xlabel("trial")
-        panels[-1].xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        axes.set_xlabel("trial")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
         _shared_legend(figure)
     return figure
 
@@ -140,10 +136,9 @@ def slices(
     short, shown = short_keys(keys_of(rows), least=2), keys[:_MOST_SLICES]
     lines = -(-len(shown) // _SLICES_A_LINE)
     columns = -(-len(shown) // lines)
-    with house_style():
-        figure = make_figure(7.6 if columns > 1 else 4.4, 2.45 * lines + 0.35)
-        grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
-        margins(figure, left=0.8, right=0.2, top=0.35, bottom=0.85)
+    size = 7.6 if columns > 1 else 4.4, 2.45 * lines + 0.35
+    around = {"left": 0.8, "top": 0.35, "bottom": 0.85}
+    with framed(*size, lines, columns, sharey=True, **around) as (figure, grid):
         figure.subplots_adjust(wspace=0.12, hspace=0.75)
         for axes, key in zip(grid.flat, shown, strict=False):
             _slice_panel(axes, finished, key, known.get(key), index, goal)
@@ -240,14 +235,12 @@ def bars(goals: Sequence[Objective], of_goals: Sequence[Sequence[Importance]]) -
     """One panel of importances per objective, the most important setting on top."""
     short = short_keys([one.key for one in of_goals[0]], least=2)
     panel = 0.75 + 0.3 * min(len(of_goals[0]), _MOST_BARS)
-    with house_style():
-        figure = make_figure(7.6, panel * len(goals) + 0.85)
-        panels = figure.subplots(len(goals), 1, squeeze=False)[:, 0]
-        margins(figure, left=2.3, right=0.5, top=0.6, bottom=0.55)
+    height = panel * len(goals) + 0.85
+    with framed(7.6, height, len(goals), left=2.3, right=0.5, top=0.6) as (figure, grid):
         figure.subplots_adjust(hspace=0.75 / panel)
-        for axes, goal, ones in zip(panels, goals, of_goals, strict=True):
+        for axes, goal, ones in zip(grid[:, 0], goals, of_goals, strict=True):
             _bars_panel(axes, goal, ones[:_MOST_BARS], short)
-        panels[-1].set_xlabel("share of the differences that the setting explains by itself")
+        axes.set_xlabel("share of the differences that the setting explains by itself")
         _shared_legend(figure)
     return figure
 
@@ -286,62 +279,52 @@ def pareto(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
     figure of a comparison.
     """
     pairs = list(combinations(range(len(goals)), 2))[:_MOST_FRONTS]
-    with house_style():
-        figure = make_figure(7.6, 0.3 + 4.1 * len(pairs))
-        panels = figure.subplots(len(pairs), 1, squeeze=False)[:, 0]
-        margins(figure, left=0.9, right=0.25, top=0.45, bottom=0.65)
-        for axes, (first, second) in zip(panels, pairs, strict=True):
-            axes.set_xlabel(_label(goals[second]).replace("\n", ", "))
-            axes.set_ylabel(_label(goals[first]))
-            axes.set_title("lower and further left is better", loc="left", color="#666666")
-            axes.grid()
-            _value_axis(axes.xaxis, goals[second])
-            _value_axis(axes.yaxis, goals[first])
-
-            def places(
-                of: Sequence[Row], x: int = second, y: int = first
-            ) -> tuple[np.ndarray, np.ndarray]:
-                return _scaled(of, x, goals[x]), _scaled(of, y, goals[y])
-
-            _pareto_panel(axes, rows, places, with_stairs=len(goals) == 2)
+    height = 0.3 + 4.1 * len(pairs)
+    with framed(7.6, height, len(pairs), left=0.9, right=0.25, bottom=0.65) as (figure, grid):
+        for axes, (first, second) in zip(grid[:, 0], pairs, strict=True):
+            _pareto_panel(axes, rows, (second, first), goals)
         _shared_legend(figure)
     return figure
 
 
 def _pareto_panel(
-    axes: Axes,
-    rows: Sequence[Row],
-    places: Callable[[Sequence[Row]], tuple[np.ndarray, np.ndarray]],
-    *,
-    with_stairs: bool,
+    axes: Axes, rows: Sequence[Row], pair: tuple[int, int], goals: Sequence[Objective]
 ) -> None:
     finished, unbeaten = distinct_trials(rows), front(rows)
     beaten = [row for row in finished if row not in unbeaten]
-    x_N, y_N = places(unbeaten)
-    (all_x_N, all_y_N), beaten_N2 = places(finished), np.column_stack(places(beaten))
+    all_N2, front_N2, beaten_N2 = (
+        np.column_stack([_scaled(some, index, goals[index]) for index in pair])
+        for some in (finished, unbeaten, beaten)
+    )
     # Room for names; what went wrong lies outside.
-    ends = np.array([_front_limits(all_x_N, x_N, 0.2), _front_limits(all_y_N, y_N, 0.12)])
-    axes.set_xlim(*ends[0])
-    axes.set_ylim(*ends[1])
+    low_2, top_2 = all_N2.min(axis=0), front_N2.max(axis=0)
+    top_2 = np.maximum(top_2, [highest_shown(values_N) for values_N in all_N2.T])
+    space_2 = [room(*ends) for ends in zip(low_2, top_2, (0.2, 0.12), strict=True)]
+    axes.set_xlim(low_2[0] - space_2[0], top_2[0] + space_2[0])
+    axes.set_ylim(low_2[1] - space_2[1], top_2[1] + space_2[1])
     if beaten:
-        outside = int((beaten_N2 > ends[:, 1]).any(axis=1).sum())
+        outside = int((beaten_N2 > top_2 + space_2).any(axis=1).sum())
         label = f"beaten ({outside} outside)" if outside else "beaten"
         axes.plot(*beaten_N2.T, "o", color=POINT, markersize=4.5, alpha=0.45, label=label)
-    steps_N2 = stairs(x_N, y_N)
-    if with_stairs:
+    steps_N2 = stairs(*front_N2.T)
+    if len(goals) == 2:
         axes.plot(*steps_N2.T, color=BEST, linewidth=1.2)
-    axes.plot(x_N, y_N, "o", color=BEST, markersize=6.5, label="beaten by none")
-    if (baseline := baseline_of(finished)) is not None:
-        axes.plot(*places([baseline]), "*", color=BASELINE, markersize=12, label="baseline")
-    named = [int(i) for i in np.lexsort((y_N, x_N))[thin(len(unbeaten), _MOST_NAMES)]]
-    names = [shorten(f"{unbeaten[i].number}: {unbeaten[i].shown_layout}", 18) for i in named]
-    every_N2 = np.concatenate([np.column_stack([all_x_N, all_y_N]), steps_N2])
-    name_points(axes, names, x_N[named], y_N[named], every_N2)
-
-
-def _front_limits(every_N: np.ndarray, front_N: np.ndarray, share: float) -> tuple[float, float]:
-    low, high = float(every_N.min()), max(highest_shown(every_N), float(front_N.max()))
-    return low - room(low, high, share), high + room(low, high, share)
+    axes.plot(*front_N2.T, "o", color=BEST, markersize=6.5, label="beaten by none")
+    for row, place_2 in zip(finished, all_N2, strict=True):
+        if row.baseline:
+            axes.plot(*place_2, "*", color=BASELINE, markersize=12, label="baseline")
+    x, y = (goals[index] for index in pair)
+    axes.set_xlabel(_label(x).replace("\n", ", "))
+    axes.set_ylabel(_label(y))
+    axes.set_title("lower and further left is better", loc="left", color="#666666")
+    axes.grid()
+    _value_axis(axes.xaxis, x)
+    _value_axis(axes.yaxis, y)
+    order = np.lexsort((front_N2[:, 1], front_N2[:, 0]))[thin(len(unbeaten), _MOST_NAMES)]
+    named = [unbeaten[int(i)] for i in order]
+    names = [shorten(f"{row.number}: {row.shown_layout}", 18) for row in named]
+    x_N, y_N = front_N2[order].T
+    name_points(axes, names, x_N, y_N, np.concatenate([all_N2, steps_N2]))
 
 
 def _scaled(rows: Sequence[Row], index: int, goal: Objective) -> np.ndarray:

@@ -6,10 +6,8 @@ from html import unescape
 
 import pytest
 
-from report.answer import saving
 from report.layouts import (
     ROWS,
-    Contender,
     palette_of,
     stack,
     stack_columns,
@@ -141,42 +139,26 @@ def test_a_latency_that_was_not_measured_is_said(make):
     make.comparison(rows, reference="interleaved", latency_note="not measured: busy")
     first = Page(write_report(make.run).read_text(encoding="utf-8")).part("answer")
     assert "not measured: busy" in first
-    assert "has the FLOPs of interleaved" in first
-
-
-ONE = Contender("a", "searched", ("x",), 3, nats=4.0, latency_ms=2.0, flops=1e6)
-OTHER = Contender("b", "opponent", ("x",), 3, nats=4.1, latency_ms=2.5, flops=2e6)
 
 
 @pytest.mark.parametrize(
-    ("changed", "other", "words"),
+    ("changed", "words"),
     [
-        ({}, {}, "a saves 20% of the latency of b, and its nats per token are 0.1000 lower (lower "
-         "is better; 3 seeds, no interval)."),
-        ({"seeds": 1, "nats": 4.2}, {}, "a saves 20% of the latency of b, and its nats per token "
-         "are 0.1000 higher (higher is worse; one seed, no interval)."),
-        ({"latency_ms": 3.0}, {}, "a has 20% more latency than b"),
-        ({"latency_ms": None}, {}, "a saves 50% of the FLOPs of b"),
-        ({"latency_ms": 2.501}, {}, "a has the latency of b"),
-        ({}, {"less_interval": (-0.2, 0.1), "shown": "nothing", "p": 0.31}, "no difference in nats "
-         "per token is shown: -0.1000 [-0.2000, +0.1000] (95%, 3 seeds; p 0.3100)."),
-        ({}, {"less_interval": (-0.2, -0.05), "shown": "nothing"}, "no difference in nats per "
-         "token is shown: -0.1000 [-0.2000, -0.0500] (95%, 3 seeds)."),
-        ({}, {"less_interval": (-0.2, -0.05), "shown": "better"}, "its nats per token are lower, "
-         "which is better: -0.1000 [-0.2000, -0.0500]"),
+        ({}, f"argmax-0: {SAVED}"),
+        ({"verdict": GENERAL}, "argmax-0 comes to 4.4000 nats per test token."),
+        ({"verdict": GENERAL, "reference": "argmax-0"}, "argmax-0 is the reference itself, and"),
     ],
-)  # fmt: skip
-def test_the_saving_is_one_sentence(changed, other, words):
-    both = [Contender(**{**vars(ONE), **changed}), Contender(**{**vars(OTHER), **other})]
-    said = saving(both, "b")
-    assert words in said
-    assert said.count(". ") == 0
+)
+def test_the_saving_beside_the_reference_comes_first(make, changed, words):
+    first = unescape(compared(make, **changed).part("answer"))
+    assert words in first.partition('<p class="saving">')[2].partition("</p>")[0]
 
 
-def test_the_reference_itself_saves_nothing():
-    assert saving([ONE, OTHER], "a").startswith("a is the reference itself, and comes to 4.0000")
-    assert saving([ONE, OTHER], "").startswith("a comes to 4.0000")
-    assert saving([OTHER], "b") == "No chosen layout is among what was compared."
+def test_without_a_chosen_layout_nothing_is_saved(make):
+    rows = csv_rows(NAMES, 6, 3).replace("searched", "opponent")
+    make.comparison(rows, reference="interleaved")
+    page = Page(write_report(make.run).read_text(encoding="utf-8"))
+    assert "No chosen layout is among what was compared." in page.part("answer")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class ParameterConfig(Section):
     log: bool = Field(default=False, description="Draw evenly by ratio (a range above 0).")
     when: dict[str, Any] = Field(
         default={},
-        description="Only with these values of other keys of the space, each one value or a list; "
+        description="Only with these values of keys above it in the space, each a value or a list; "
         "else the key is left out of the trial's experiment and has its default.",
     )
 

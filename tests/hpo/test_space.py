@@ -22,11 +22,10 @@ def parameter(**options):
 def tau_space():
     return Space(
         {
-            # The child first: the order of the file is not the order of the draws.
-            "tau.stairs": parameter(low=2, high=6, when={"tau.schedule": "step", "slots": [4, 8]}),
             "tau.schedule": parameter(choices=("linear", "step")),
             "tau.end": parameter(low=0.05, high=1, log=True),
             "slots": parameter(low=4, high=8, step=2),
+            "tau.stairs": parameter(low=2, high=6, when={"tau.schedule": "step", "slots": [4, 8]}),
             "blocks": parameter(choices=tuple(LISTS)),
             "fine": parameter(low=0, high=0.3, step=0.1),
             "deep": parameter(choices=(True, False), when={"tau.stairs": [2, 3]}),
@@ -85,8 +84,8 @@ def test_draws_reach_every_integer_of_a_range(low, width, log):
 def test_the_grid_is_every_combination_that_the_conditions_allow():
     space = Space(
         {
-            "b": parameter(choices=(1, 2), when={"a": ["y", "z"]}),
             "a": parameter(choices=("x", "y", "z")),
+            "b": parameter(choices=(1, 2), when={"a": ["y", "z"]}),
             "c": parameter(low=0, high=0.2, step=0.1),
             "d": parameter(choices=([1], [2]), when={"b": 2}),
         },
@@ -125,9 +124,9 @@ def test_a_space_knows_its_values(key, value, holds):
     ("space", "kinds", "place", "words"),
     [
         ({"a": {"b": 1}}, {}, ("a", "when", "b"), "is not in sweep.space"),
-        ({"a": {"b": 1}, "b": {"a": 1}}, {}, ("a", "when", "b"), "a -> b -> a is a circle"),
-        ({"a": {"b": 3}, "b": {}}, {}, ("a", "when", "b"), "is never 3 in this space"),
-        ({"a": {"b": 1, "c": 1}, "b": {}, "c": {"b": 2}}, {}, ("a", "when"), "never holds"),
+        ({"a": {"b": 1}, "b": {}}, {}, ("a", "when", "b"), "must stand above it"),
+        ({"b": {}, "a": {"b": 3}}, {}, ("a", "when", "b"), "is never 3 in this space"),
+        ({"b": {}, "c": {"b": 2}, "a": {"b": 1, "c": 1}}, {}, ("a", "when"), "never holds"),
     ],
 )
 def test_a_space_that_cannot_be_says_why(space, kinds, place, words):

@@ -38,76 +38,56 @@ def space_of(experiment: Experiment) -> Space:
 
 def baseline(experiment: Experiment, space: Space) -> Baseline:
     """The trial that is the experiment as its file has it (but for `sweep.set`)."""
-    bare, _ = changed_settings(experiment, {})
     own: dict[str, Any] = {}
-    left_out: dict[str, Any] = {}
     reasons: list[str] = []
     for key in space.keys:
-        if key in space.inactive(own):
-            continue
-        value = _own_value(experiment, bare, space, key)
-        if value is None and not space.holds(key, value):
-            # The file leaves the key to its default, which is a value of the space where it is one.
-            value = left_out[key] = _value_in_use(experiment, key)
-        if space.holds(key, value):
-            own[key] = value
-        else:
-            reasons.append(f"{key} is {show(value)} there, not in {space.describe(key)}")
-    if reasons:
-        return Baseline(None, "; ".join(reasons))
-    without = space.inactive(own)
-    bare, _ = changed_settings(experiment, left_out)
-    same, _ = changed_settings(experiment, own, without)
-    if same != bare:
-        return Baseline(None, f"it sets {', '.join(without)}, which 'when' leaves out")
-    return Baseline(space.params(own))
+        if key not in space.inactive(own):
+            own[key] = _own_value(experiment, space, key)
+            if not space.holds(key, own[key]):
+                reasons.append(f"{key} is {show(own[key])} there, not in {space.describe(key)}")
+    given = experiment.model_dump(mode="json", exclude_defaults=True)
+    reasons += [
+        f"it sets {key}, which 'when' leaves out"
+        for key in space.inactive(own)
+        if _value_at(given, key) is not None
+    ]
+    return Baseline(None, "; ".join(reasons)) if reasons else Baseline(space.params(own))
 
 
-def _own_value(experiment: Experiment, bare: Experiment | None, space: Space, key: str) -> Any:
-    """The choice that changes nothing; of a range what the file says."""
+def _own_value(experiment: Experiment, space: Space, key: str) -> Any:
+    """The choice that changes nothing; of a range what the file says, or the default in use."""
+    bare, _ = changed_settings(experiment, {})
     for choice in space.choices(key) or ():
         if changed_settings(experiment, {key: choice})[0] == bare:
             return choice
-    here: Any = experiment.model_dump(mode="json")
-    for part in key.split("."):
-        here = here.get(part) if isinstance(here, dict) else None
-    return here
-
-
-def _value_in_use(experiment: Experiment, key: str) -> Any:
-    """Value in use of a key that the file leaves out; None where its section alone does not say."""
+    value = _value_at(experiment.model_dump(mode="json"), key)
+    if value is not None:
+        return value
     *sections, last = key.split(".")
-    here: Any = experiment
+    section: Any = experiment
     for name in sections:
-        here = getattr(here, name, None)
-    return here.left_out().get(last) if isinstance(here, Section) else None
+        section = getattr(section, name, None)
+    # Where the section alone says which value a key that is left out has.
+    return section.left_out().get(last) if isinstance(section, Section) else None
 
 
-@dataclass(frozen=True)
+def _value_at(data: Any, key: str) -> Any:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
 class SweepPaths:
-    """The paths below a sweep's run directory."""
+    """The paths below a sweep's run directory: its own folder, and one for each trial.
 
-    run: Path
+    `own_experiment` has the section `sweep` as it was last started; `database` is Optuna's, where
+    the experiment names no other one.
+    """
 
-    @property
-    def own(self) -> Path:
-        """Folder of the sweep itself: experiment, identity, study."""
-        return self.run / "sweep"
-
-    @property
-    def own_experiment(self) -> Path:
-        """The experiment with its `sweep` section, as it was last started."""
-        return self.own / "experiment.yaml"
-
-    @property
-    def database(self) -> Path:
-        """Optuna's study, where the experiment names no other database."""
-        return self.own / "study.db"
-
-    @property
-    def trials(self) -> Path:
-        """One folder for each trial."""
-        return self.run / "trials"
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.own, self.trials = run / "sweep", run / "trials"
+        self.own_experiment, self.database = self.own / "experiment.yaml", self.own / "study.db"
 
     def trial(self, number: int) -> Path:
         """The folder of a trial."""

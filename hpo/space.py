@@ -60,10 +60,11 @@ class Space:
             for parent, wanted in parameter.when.items():
                 if why := self._unmet(key, parent, wanted):
                     faults.append(((key, "when", parent), why))
+        source = random.Random(0)
         return faults or [
             ((key, "when"), "never holds: it excludes itself")
             for key in self.keys
-            if not self.draws_with(key, random.Random(0), 1)
+            if not any(key in self.draw(source, self.needs(key, source)) for _ in range(_TRIES))
         ]
 
     def suggest(self, trial: Trial) -> dict[str, Any]:
@@ -127,15 +128,6 @@ class Space:
 
         return self._walk(value_of)
 
-    def draws_with(self, key: str, source: random.Random, count: int) -> list[dict[str, Any]]:
-        """So many draws in which a key is active, or fewer where they are hard to find."""
-        found: list[dict[str, Any]] = []
-        for _ in range(_TRIES + count):
-            drawn = self.draw(source, self._needs(key, source))
-            if key in drawn and len(found) < count:
-                found.append(drawn)
-        return found
-
     def grid(self) -> list[dict[str, Any]]:
         """The params of all combinations, the last key moving fastest.
 
@@ -189,12 +181,12 @@ class Space:
             for parent, wanted in self._parameters[key].when.items()
         )
 
-    def _needs(self, key: str, source: random.Random) -> dict[str, Any]:
+    def needs(self, key: str, source: random.Random) -> dict[str, Any]:
         """Values of other keys with which a key is active, drawn from those in its `when`."""
         fixed: dict[str, Any] = {}
         for parent, wanted in self._parameters[key].when.items():
             value = self._typed(parent, source.choice(_list(wanted)))
-            fixed |= {**self._needs(parent, source), parent: value}
+            fixed |= {**self.needs(parent, source), parent: value}
         return fixed
 
     def _unmet(self, key: str, parent: str, wanted: Any) -> str | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 DRAWS = 200
-_DRAWS_OF_A_VALUE = 20
+_DRAWS_OF_A_VALUE = 12
 _MOST_LINES = 5
 Values = Mapping[str, Any]
 KeyPath = tuple[str | int, ...]
@@ -189,57 +189,48 @@ def _endless(space: Space) -> list[Said]:
 
 
 def _alone(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
-    """Ends, choices and values of `set` that are wrong whatever the other keys are."""
-    errors: list[Said] = []
-    source = random.Random(0)
-    for section, keys in (("space", space.keys), ("set", tuple(sweep.set))):
-        for key in keys:
-            if section == "space":
-                values = _ends_and_choices(sweep, key)
-                draws = space.draws_with(key, source, _DRAWS_OF_A_VALUE)
-            else:
-                values = {(): sweep.set[key]}
-                draws = [space.draw(source) for _ in range(_DRAWS_OF_A_VALUE)]
-            tried = {
-                at: _problem_at(key, each, draws, space, change) for at, each in values.items()
-            }
-            wrong = {at: problem for at, problem in tried.items() if problem}
-            if 1 < len(wrong) == len(values) and len(set(wrong.values())) == 1:
-                wrong = {(): next(iter(wrong.values()))}  # one line says it for all choices
-            errors += [
-                (("sweep", section, key, *at, *below), words)
-                for at, (below, words) in wrong.items()
-            ]
-    return errors
+    """Ends, choices and values of `set` that are wrong in the file itself and in some draws.
 
-
-def _ends_and_choices(sweep: SweepConfig, key: str) -> dict[KeyPath, Any]:
-    """By their places below the key."""
-    parameter = sweep.space[key]
-    if parameter.choices is None:
-        return {("low",): parameter.low, ("high",): parameter.high}
-    return {("choices", place): choice for place, choice in enumerate(parameter.choices)}
-
-
-def _problem_at(
-    key: str, value: Any, draws: Sequence[Values], space: Space, change: Change
-) -> Said | None:
-    """What a value makes wrong at its key or below it, beside every one of some draws.
-
-    What another key makes wrong in its section may hide it there.
+    What another key makes wrong in its section may hide them there.
     """
-    path, found = tuple(key.split(".")), None
-    for drawn in draws:
-        said = change({**drawn, key: value}, space.inactive(drawn))[1]
-        here = [
-            (place[len(path) :], words)
-            for place, words in said
-            if place == path[: len(place)] or path == place[: len(path)]
-        ]
-        if not here and all(place[:1] != path[:1] for place, _ in said):
-            return None
-        found = found or next(iter(here), None)
-    return found
+    source = random.Random(0)
+    errors: dict[tuple[Any, ...], Said] = {}
+    for section, key, at, value in _ends_and_choices(sweep):
+        needs = space.needs(key, source) if section == "space" else {}
+        problem = _problem_at(key, change({**needs, key: value}, ())[1])
+        draws = [space.draw(source, {**needs, key: value}) for _ in range(_DRAWS_OF_A_VALUE)]
+        top = key.partition(".")[0]
+        if problem and all(
+            _problem_at(top, change({**drawn, key: value}, space.inactive(drawn))[1])
+            for drawn in draws
+        ):
+            below, words = problem
+            # What is wrong with several choices is said once.
+            known = (section, key, below, words)
+            place = ("sweep", section, key, *(() if known in errors else at), *below)
+            errors[known] = place, words
+    return list(errors.values())
+
+
+def _ends_and_choices(sweep: SweepConfig) -> Iterator[tuple[str, str, KeyPath, Any]]:
+    """Section and key, place below the key, value."""
+    for key, parameter in sweep.space.items():
+        if parameter.choices is None:
+            yield "space", key, ("low",), parameter.low
+            yield "space", key, ("high",), parameter.high
+        for place, choice in enumerate(parameter.choices or ()):
+            yield "space", key, ("choices", place), choice
+    for key, value in sweep.set.items():
+        yield "set", key, (), value
+
+
+def _problem_at(key: str, said: Sequence[Said]) -> Said | None:
+    """The first that is wrong at a key, or below it."""
+    path = tuple(key.split("."))
+    for place, words in said:
+        if place == path[: len(place)] or path == place[: len(path)]:
+            return place[len(path) :], words
+    return None
 
 
 def _together(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:

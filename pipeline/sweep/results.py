@@ -1,9 +1,10 @@
 """Results of a sweep: rows, latencies, table, best experiments, page; whose checkpoints stay."""
 
+import json
 import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from pipeline.plan import RunPlan
 from pipeline.reports import drawn
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
-from report.sweep.trials import Objective, Row, done, front, write_sweep
+from report.sweep.trials import Objective, Row, done, front
 from report.sweep.trials import Sweep as Summary
 from utils.files import write_whole
 from utils.pareto import first_learned
@@ -186,11 +187,11 @@ def finish(plan: RunPlan, sweep: Sweep, trials: Sequence[Entry], *, ended: bool)
         commands=commands(sweep, files, INTERPRETER_IN_FILES),
     )
     write_whole(run / "trials.csv", csv_text(table, goals))
-    write_sweep(run / "sweep.json", summary)
+    write_whole(run / "sweep.json", json.dumps(asdict(summary), indent=1) + "\n")
     drawn(
         "report.sweep.figures:draw_sweep", table, goals, sweep.space.distributions, run / "figures"
     )
-    page = drawn("report.sweep.page:write_sweep_report", run)
+    page = drawn("report.sweep.page:write_sweep_report", run, summary)
     print(f"\n{text_table(table, goals)}\n{latencies.note}")
     front_files = [path for path in files if path.parent != run]
     if front_files:

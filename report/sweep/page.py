@@ -13,7 +13,6 @@ from report.sweep.trials import (
     counts,
     done,
     keys_of,
-    read_sweep,
     short_keys,
     valueless,
 )
@@ -36,13 +35,8 @@ _HOW = {  # name of a command: what it is for
 }
 
 
-def write_sweep_report(run: Path) -> Path:
-    """Write `sweep.html` into the sweep's folder, from `sweep.json` and `figures/*.png`.
-
-    Raises:
-        ValueError: `sweep.json` is broken.
-    """
-    sweep = read_sweep(run / "sweep.json")
+def write_sweep_report(run: Path, sweep: Sweep) -> Path:
+    """Write `sweep.html` into the sweep's folder, with the figures that lie there."""
     palette = palette_of((row.layout or "").split() for row in sweep.rows)
     # The best trials, or all that no other one beats, behind the baseline.
     baseline = baseline_of(sweep.rows)

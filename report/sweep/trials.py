@@ -1,14 +1,11 @@
 """The trials of a sweep: rows of its table, in order, and the words for their values."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from report.run_files import read_json, reading, tight_layout
-from utils.files import write_whole
+from report.run_files import tight_layout
 from utils.pareto import different, unbeaten
 from utils.text import compact
 
@@ -106,20 +103,6 @@ class Sweep:
     pruner: str
     storage: str
     commands: dict[str, str]
-
-
-def write_sweep(path: Path, sweep: Sweep) -> Path:
-    """Write a `sweep.json`."""
-    return write_whole(path, json.dumps(asdict(sweep), indent=1) + "\n")
-
-
-def read_sweep(path: Path) -> Sweep:
-    """Read a `sweep.json`; ValueError names a broken one."""
-    content = read_json(path)
-    with reading(path):
-        content["objectives"] = [Objective(**one) for one in content["objectives"]]
-        content["rows"] = [Row(**row) for row in content["rows"]]
-        return Sweep(**content)
 
 
 def done(rows: Sequence[Row]) -> list[Row]:

@@ -203,7 +203,7 @@ def test_the_page_of_a_sweep_lies_on_one_screen_too(browser, tmp_path):
         sweeper.row(n, values=[2.05 - 0.01 * n, 3e6 + n], layout="a d i a d i a d")
         for n in range(6)
     ]
-    visit = Visit(browser, write_sweep_report(sweeper.file(tmp_path / "run", rows, 2)))
+    visit = Visit(browser, write_sweep_report(tmp_path, sweeper.sweep(rows, 2, best=[5, 0])))
     visit.fits()
     visit.is_quiet()
     visit.context.close()

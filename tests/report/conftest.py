@@ -15,7 +15,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from report.sweep.trials import Objective, Row, Sweep, write_sweep
+from report.sweep.trials import Objective, Row, Sweep
 
 LABELS = ("attention", "dense", "identity")
 # Many, as in configs/all_blocks.yaml.
@@ -185,7 +185,7 @@ class Sweeper:
         return rows
 
     def sweep(self, rows: list[Row], goals: int = 1, **changed: Any) -> Sweep:
-        """What `sweep.json` says of such rows."""
+        """What a sweep's page and `sweep.json` are made of."""
         known: dict[str, Any] = {
             "name": "tau", "objectives": [BITS, FLOPS][:goals], "rows": rows, "best": [],
             "no_slower": None, "latency_note": "median of 30 passes in turn",
@@ -194,12 +194,6 @@ class Sweeper:
             "commands": {"rerun": "RERUN", "dashboard": "DASHBOARD", "confirm": "CONFIRM"},
         }  # fmt: skip
         return Sweep(**{**known, **changed})
-
-    def file(self, run: Path, rows: list[Row], goals: int = 1, **changed: Any) -> Path:
-        """A run with its `sweep.json`."""
-        run.mkdir(exist_ok=True)
-        write_sweep(run / "sweep.json", self.sweep(rows, goals, **changed))
-        return run
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ EVIL = "<script>alert('x')</script>"
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 
 
-def page_of(run):
-    page = Page(write_sweep_report(run).read_text(encoding="utf-8"))
+def page_of(run, sweep):
+    run.mkdir(exist_ok=True)
+    page = Page(write_sweep_report(run, sweep).read_text(encoding="utf-8"))
     assert page.open == []
     return page
 
@@ -25,11 +26,11 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
         sweeper.row(4, state="failed", reason="killed for memory", attempts=3),
         sweeper.row(5, state="pruned"),
     ]
-    run = sweeper.file(tmp_path / "run", rows, best=[3], no_slower=2)
-    (run / "figures").mkdir()
+    run = tmp_path / "run"
+    (run / "figures").mkdir(parents=True)
     for name in ("history.png", "slice-1.png", "other.png"):
         (run / "figures" / name).write_bytes(PNG)
-    page = page_of(run)
+    page = page_of(run, sweeper.sweep(rows, best=[3], no_slower=2))
     assert page.headings == [
         "Result", "Settings of the best trial", "Figures", "Finished trials",
         "Trials without a value", "How to go on", "Glossary",
@@ -51,7 +52,7 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
 def test_several_objectives_have_their_front_marked(sweeper, tmp_path):
     values = [[2.05, 3e6], [2.0, 4e6], [2.2, 1e6], [2.3, 5e6]]
     rows = [sweeper.row(n, values=v) for n, v in enumerate(values)]
-    page = page_of(sweeper.file(tmp_path / "run", rows, 2, best=[1, 0, 2]))
+    page = page_of(tmp_path, sweeper.sweep(rows, 2, best=[1, 0, 2]))
     assert "The Pareto front" in page.headings
     assert page.text.count('<tr class="searched">') == 3
 
@@ -59,7 +60,7 @@ def test_several_objectives_have_their_front_marked(sweeper, tmp_path):
 @pytest.mark.parametrize("state", ["failed", "running", "waiting", "stopped"])
 def test_a_sweep_without_a_finished_trial_has_a_page(sweeper, tmp_path, state):
     rows = [sweeper.row(n, state=state) for n in range(2)]
-    page = page_of(sweeper.file(tmp_path / "run", rows))
+    page = page_of(tmp_path, sweeper.sweep(rows))
     assert f"No trial has finished: 2 {state}." in page.text
     assert "CONFIRM" not in page.text
     assert "Finished trials" not in page.headings
@@ -75,16 +76,16 @@ def test_everything_that_comes_from_files_is_escaped(sweeper, tmp_path):
     ]
     changed = {key: EVIL for key in ("name", "sampler", "pruner", "storage", "latency_note")}
     commands = {key: EVIL for key in ("rerun", "dashboard", "confirm", "sweep")}
-    run = sweeper.file(
-        tmp_path / "run", rows, **changed, commands=commands, best=[1],
+    sweep = sweeper.sweep(
+        rows, **changed, commands=commands, best=[1],
         objectives=[Objective(EVIL, EVIL)], latency_key={EVIL: EVIL},
     )  # fmt: skip
-    page = page_of(run)
+    page = page_of(tmp_path, sweep)
     fetches_nothing(page)
     assert page.text.count("&lt;script&gt;") >= 25
 
 
 def test_many_trials_are_cut_and_said_to_be(sweeper, tmp_path):
     rows = [sweeper.row(n, values=[2.0 + n]) for n in range(60)]
-    page = page_of(sweeper.file(tmp_path / "run", rows))
+    page = page_of(tmp_path, sweeper.sweep(rows))
     assert "and 10 more: trials.csv" in page.text

@@ -13,7 +13,6 @@ from report.sweep.trials import (
     counts,
     done,
     front,
-    read_sweep,
     short_keys,
     value_text,
     valueless,
@@ -92,15 +91,6 @@ def test_objectives_are_written_in_plain_words(name, value, text, unit):
     objective = Objective(name=name, unit="u")
     assert objective.text(value) == text
     assert objective.shown_unit == unit
-
-
-def test_a_sweep_s_file_goes_to_and_fro_and_a_broken_one_is_named(sweeper, tmp_path):
-    rows = sweeper.many(12, goals=2)
-    path = sweeper.file(tmp_path / "run", rows, 2, no_slower=1) / "sweep.json"
-    assert read_sweep(path) == sweeper.sweep(rows, 2, no_slower=1)
-    path.write_text('{"rows": []}')
-    with pytest.raises(ValueError, match=r"sweep\.json: broken"):
-        read_sweep(path)
 
 
 def small(sweeper):

@@ -13,7 +13,7 @@ from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, method_of, ref
 from nas.derivation.base import Considered, Derived, Request, Train, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
-from nas.derivation.training import Expected, Trained
+from nas.derivation.training import Row
 from pipeline.architectures import architecture_of, write_architecture
 from pipeline.caveats import layout_caveats
 from pipeline.experiment import Experiment, dump_experiment
@@ -27,7 +27,7 @@ from utils.text import aligned
 if TYPE_CHECKING:
     from nas.derivation.within_budget import Within
 
-_SHOWN = 10
+_SHOWN, _LENGTHS = 10, ("half", "full")
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,9 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     if derived.considered:
         write_whole(table, considered_csv(derived.considered))
     if derived.trained:
-        write_whole(table, trained_csv(derived.trained))
-        write_whole(table.with_name(f"{table.stem}-front.csv"), front_csv(derived.front))
+        write_whole(table, csv_of(derived.trained, list(derived.trained[0])))
+        front = table.with_name(f"{table.stem}-front.csv")
+        write_whole(front, csv_of(derived.front, list(derived.front[0])))
     write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture
 
@@ -249,52 +250,18 @@ def _nats(scored: Considered) -> float:
     return scored.score.nats_per_token
 
 
-def trained_csv(trained: Sequence[Trained]) -> str:
-    """What was trained, in order: what it came to, and what is expected of it at full length."""
-    rows = [
-        {
-            "layout": layout_letters(one.layout),
-            "length": one.length,
-            "seed": one.seed,
-            "valid_nats": one.nats,
-            "expected_nats": round(one.expected_nats, 6),
-            "expected_sd": round(one.expected_sd, 6),
-            "rule": one.rule,
-            "flops_per_token": round(one.flops_per_token, 1),
-            "foreseen_nats": "" if one.foreseen is None else round(one.foreseen, 6),
-            "answer": "yes" if one.is_answer else "",
-        }
-        for one in trained
-    ]
-    return csv_of(rows, list(rows[0]))
-
-
-def front_csv(front: Sequence[Expected]) -> str:
-    """The networks that no cheaper one is expected to beat, the cheapest first."""
-    rows = [
-        {
-            "layout": layout_letters(one.layout),
-            "flops_per_token": round(one.flops_per_token, 1),
-            "expected_nats": round(one.nats, 6),
-            "expected_sd": round(one.sd, 6),
-        }
-        for one in front
-    ]
-    return csv_of(rows, list(rows[0]))
-
-
-def trained_text(trained: Sequence[Trained]) -> str:
+def trained_text(trained: Sequence[Row]) -> str:
     """The layouts that were trained, the best expected one first, for the screen."""
-    by_layout: dict[str, list[Trained]] = {}
-    for one in sorted(trained, key=lambda one: one.expected_nats):
-        by_layout.setdefault(layout_letters(one.layout), []).append(one)
+    by_layout: dict[str, list[Row]] = {}
+    for one in sorted(trained, key=lambda one: float(one["expected_nats"])):
+        by_layout.setdefault(one["layout"], []).append(one)
     rows = [["layout", "rule", "half", "full", "expected", "(sd)"]]
     for letters, of_layout in by_layout.items():
         first = of_layout[0]
-        nats = ([one.nats for one in of_layout if one.length == of] for of in ("half", "full"))
+        nats = ([one["valid_nats"] for one in of_layout if one["length"] == of] for of in _LENGTHS)
         means = [f"{fmean(some):.4f}" if some else "" for some in nats]
-        expected = [f"{first.expected_nats:.4f}", f"({first.expected_sd:.4f})"]
-        rows.append([letters, first.rule, *means, *expected])
+        expected = [f"{first['expected_nats']:.4f}", f"({first['expected_sd']:.4f})"]
+        rows.append([letters, first["rule"], *means, *expected])
     return "\n".join(aligned(rows, left=2))
 
 

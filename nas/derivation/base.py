@@ -20,7 +20,7 @@ from model import (
 )
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation.config import DeriveConfig
-from nas.derivation.training import Expected, Length, Space, Trained, Trainings
+from nas.derivation.training import Length, Row, Space, Trainings
 from nas.statistics.paired_scores import Score
 
 Choice = tuple[int, ...]
@@ -196,5 +196,5 @@ class Derived:
     evidence: Evidence
     considered: tuple[Considered, ...] = ()
     ranked: tuple[Layout, ...] = ()
-    trained: tuple[Trained, ...] = ()
-    front: tuple[Expected, ...] = ()
+    trained: Sequence[Row] = ()
+    front: Sequence[Row] = ()

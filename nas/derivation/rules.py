@@ -17,7 +17,8 @@ hybrid: the same, but each third block of it is attention; it begins with the ki
     2511.23404: six attentions to ten short convolutions, none of them the first).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -49,24 +50,46 @@ PLACES: Mapping[str, Callable[[int, int], set[int]]] = {
 
 # Rules of a further kind, by the first words of their names.
 KIND_RULES = ("interleaved ", "hybrid ")
+Named = Iterator[tuple[str, list[int]]]
 
 
-def kind_rows(
-    kind: int, mixes_tokens: bool, attention: int | None, dense: int | None, blocks: int
-) -> Iterator[tuple[str, list[int]]]:
-    """What the rules of a further kind make of so many blocks, by the rules' names."""
+def rows_of_rules(
+    names: Mapping[int, str],
+    mixes_tokens: Collection[int],
+    attention: int | None,
+    dense: int | None,
+    lengths: Sequence[int],
+) -> Named:
+    """What rules make of kinds that have these names, as rows of kinds, in all of these lengths.
+
+    The longest row of a name, which stands for the rule, comes last.
+    """
+    if attention is not None and dense is not None:
+        for count, rule in product(range(1, max(lengths, default=0)), PLACES):
+            for blocks in lengths:
+                if count < blocks:
+                    places = PLACES[rule](count, blocks)
+                    row = [attention if place in places else dense for place in range(blocks)]
+                    yield f"{rule} {count}", row
+    for kind, name in names.items():
+        if kind not in (attention, dense):
+            for blocks in lengths:
+                yield from _rows_of_kind(kind, name, kind in mixes_tokens, attention, dense, blocks)
+
+
+def _rows_of_kind(
+    kind: int, name: str, mixes_tokens: bool, attention: int | None, dense: int | None, blocks: int
+) -> Named:
     places = range(blocks)
     if not mixes_tokens:
         if attention is not None:
-            yield "interleaved", [kind if place % 2 else attention for place in places]
+            yield f"interleaved {name}", [kind if place % 2 else attention for place in places]
     elif dense is not None:
-        yield "interleaved", [dense if place % 2 else kind for place in places]
-        if attention is not None:
-            third = {place for place in places if place % 6 == 4}
-            yield (
-                "hybrid",
-                [attention if place in third else dense if place % 2 else kind for place in places],
-            )
+        yield f"interleaved {name}", [dense if place % 2 else kind for place in places]
+        # Of fewer blocks a hybrid has no attention and is the interleaved one.
+        if attention is not None and blocks > 4:
+            row = [attention if place % 6 == 4 else kind for place in places]
+            yield f"hybrid {name}", [dense if place % 2 else row[place] for place in places]
 
 
 def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derived:

@@ -1,6 +1,6 @@
 """The networks among which a method chooses: all that keep the limits, or many drawn ones."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, product
@@ -10,7 +10,7 @@ import numpy as np
 from model import Layout
 from model.blocks import BLOCKS
 from nas.derivation.base import Choice, NoLayout, Request
-from nas.derivation.rules import PLACES, kind_rows
+from nas.derivation.rules import rows_of_rules
 from nas.derivation.training import NONE, Space
 
 # Of so many networks all are taken; of more, so many are drawn, in at most so many tries.
@@ -45,6 +45,10 @@ class _Builder:
         candidates = enumerate(self.request.candidates)
         return next((k for k, candidate in candidates if candidate.kind == kind), None)
 
+    def mixes_tokens(self, k: int) -> bool:
+        """Whether a candidate's block reads other tokens."""
+        return BLOCKS[self.request.candidates[k].kind].mixes_tokens
+
     @cached_property
     def listed(self) -> bool:
         """Whether all networks are listed."""
@@ -72,19 +76,11 @@ class _Builder:
         return (*row, *[self.idle or 0] * rest)
 
     def _rules(self) -> Iterator[Choice]:
+        mixes = [k for k in self.adding if self.mixes_tokens(k)]
+        names = {k: self._labels[k] for k in self.adding}
         attention, dense = self.of_kind("attention"), self.of_kind("dense")
-        others = (k for k in self.adding if k not in (attention, dense))
-        for k, blocks in product(others, self._lengths):
-            mixes = BLOCKS[self.request.candidates[k].kind].mixes_tokens
-            for _, row in kind_rows(k, mixes, attention, dense, blocks):
-                yield self._padded(row)
-        if attention is None or dense is None:
-            return
-        for blocks, places_of in product(self._lengths, PLACES.values()):
-            for count in range(1, blocks):
-                places = places_of(count, blocks)
-                row = [attention if place in places else dense for place in range(blocks)]
-                yield self._padded(row)
+        for _, row in rows_of_rules(names, mixes, attention, dense, self._lengths):
+            yield self._padded(row)
 
     def _drawn(self) -> Iterator[Choice]:
         """Mixtures of all kinds, and of few, of all lengths."""
@@ -124,11 +120,8 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     kept = tuple(islice(ahead, len(of_wanted)))
     named = [builder.of_kind(kind) for kind in ("attention", "dense")]
     attention, dense = ("" if k is None else labels[k] for k in named)
-    kinds = {labels[k]: request.candidates[k].kind for k in builder.adding}
-    mixes_tokens = {label: BLOCKS[kind].mixes_tokens for label, kind in kinds.items()}
-    rules = rules_of(space, attention, dense)
-    rules |= rules_of_kinds(space, attention, dense, mixes_tokens)
-    return replace(space, rules=rules, proposed=kept)
+    mixes = [n for n, k in enumerate(builder.adding) if builder.mixes_tokens(k)]
+    return replace(space, rules=rules_of(space, attention, dense, mixes), proposed=kept)
 
 
 def _row(builder: _Builder, choice: Choice) -> list[int]:
@@ -139,43 +132,18 @@ def _row(builder: _Builder, choice: Choice) -> list[int]:
     return row + [NONE] * (len(choice) - len(row))
 
 
-def rules_of(space: Space, attention: str, dense: str) -> dict[str, int]:
-    """The networks that rules name, as "RULE COUNT", by the number of attention blocks.
-
-    With each number of attention blocks there are as many dense ones as the space allows.
-    """
-    if not {attention, dense} <= set(space.kinds):
-        return {}
-    a, d = space.kinds.index(attention), space.kinds.index(dense)
-    of_both_N = np.isin(space.kind_NL, (a, d, NONE)).all(axis=1)
-    attention_N = (space.kind_NL == a).sum(axis=1)
-    dense_N = (space.kind_NL == d).sum(axis=1)
-    rules: dict[str, int] = {}
-    for count in np.unique(attention_N[of_both_N & (attention_N > 0) & (dense_N > 0)]):
-        most = dense_N[of_both_N & (attention_N == count)].max()
-        blocks = int(count + most)
-        for name, places_of in PLACES.items():
-            places = places_of(int(count), blocks)
-            number = space.number_of([a if place in places else d for place in range(blocks)])
-            if number is not None:
-                rules[f"{name} {count}"] = number
-    return rules
-
-
-def rules_of_kinds(
-    space: Space, attention: str, dense: str, mixes_tokens: Mapping[str, bool]
+def rules_of(
+    space: Space, attention: str, dense: str, mixes_tokens: Sequence[int] = ()
 ) -> dict[str, int]:
-    """The networks that rules of further kinds name, as "RULE KIND", the longest of each."""
+    """The networks that rules name, as "RULE COUNT" or "RULE KIND", the longest of each.
+
+    COUNT is the number of attention blocks; `mixes_tokens` are the numbers of kinds that do.
+    """
     numbers = {name: number for number, name in enumerate(space.kinds)}
+    lengths = range(2, space.kind_NL.shape[1] + 1)
     a, d = numbers.get(attention), numbers.get(dense)
     rules: dict[str, int] = {}
-    for name, kind in numbers.items():
-        if kind in (a, d):
-            continue
-        for blocks in range(2, space.kind_NL.shape[1] + 1):
-            for rule, row in kind_rows(kind, mixes_tokens[name], a, d, blocks):
-                number = space.number_of(row)
-                # Of fewer blocks a hybrid has no attention and is the interleaved one.
-                if number is not None and (rule != "hybrid" or a in row):
-                    rules[f"{rule} {name}"] = number
+    for name, row in rows_of_rules(dict(enumerate(space.kinds)), mixes_tokens, a, d, lengths):
+        if (number := space.number_of(row)) is not None:
+            rules[name] = number
     return rules

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from training.signals import Diverged
 Array = NDArray[np.float64]
 Kinds = NDArray[np.int8]
 Length = Literal["half", "full"]
+# Of a table that a derivation leaves.
+Row = dict[str, Any]
 # In a row of kinds: no block.
 NONE = -1
 
@@ -163,74 +165,55 @@ def training_noise(
     return max(least, math.sqrt(float((left_NS**2).sum()) / freedom))
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A training, and what its method expects of the layout in the end.
-
-    `expected_nats` at full length, with their posterior standard deviation; `rule` names the rule
-    whose layout it is. `foreseen` is of a full training what the short ones alone let expect of it.
-    `is_answer` says whether its layout was chosen.
-    """
-
-    layout: Layout
-    length: Length
-    seed: int
-    nats: float
-    expected_nats: float
-    expected_sd: float
-    rule: str = ""
-    flops_per_token: float = 0.0
-    foreseen: float | None = None
-    is_answer: bool = False
-
-
-@dataclass(frozen=True)
-class Expected:
-    """A layout with its FLOPs and what is expected of it; `sd` beside the chosen layout."""
-
-    layout: Layout
-    flops_per_token: float
-    nats: float
-    sd: float
-
-
 def trained_rows(
     space: Space,
     results: Results,
     answer: Answer,
     expected: Mapping[int, tuple[float, float]],
     foreseen: Mapping[int, float] | None = None,
-) -> tuple[Trained, ...]:
-    """Every training in order; by network what is `expected` and, of full ones, was `foreseen`."""
-    return tuple(
-        Trained(
-            space.layouts[one.network],
-            one.length,
-            one.seed,
-            nats,
-            *expected[one.network],
-            space.rule_of.get(one.network, ""),
-            float(space.flops_N[one.network]),
-            foreseen[one.network] if foreseen is not None and one.length == "full" else None,
-            one.network == answer.network,
-        )
-        for one, nats in results.items()
-    )
+) -> list[Row]:
+    """Every training in order, and what is expected of its network at full length, with its sd.
+
+    `foreseen` is of full trainings what the short ones alone let expect of them.
+    """
+
+    def row(one: Training, nats: float) -> Row:
+        mean, sd = expected[one.network]
+        known = foreseen is not None and one.length == "full"
+        return {
+            "layout": space.letters(one.network),
+            "length": one.length,
+            "seed": one.seed,
+            "valid_nats": nats,
+            "expected_nats": round(mean, 6),
+            "expected_sd": round(sd, 6),
+            "rule": space.rule_of.get(one.network, ""),
+            "flops_per_token": round(float(space.flops_N[one.network]), 1),
+            "foreseen_nats": round(foreseen[one.network], 6) if foreseen and known else "",
+            "answer": "yes" if one.network == answer.network else "",
+        }
+
+    return [row(one, nats) for one, nats in results.items()]
 
 
-def pareto_front(
-    space: Space, expected: Iterable[tuple[int, float, float]]
-) -> tuple[Expected, ...]:
+def pareto_front(space: Space, expected: Iterable[tuple[int, float, float]]) -> list[Row]:
     """The networks that no cheaper one is expected to beat, the cheapest first.
 
-    `expected` has number, nats and standard deviation.
+    `expected` has number, nats and standard deviation beside the chosen network.
     """
-    front, least = list[Expected](), math.inf
+    front, least = list[Row](), math.inf
     for number, nats, sd in sorted(expected, key=lambda one: (space.flops_N[one[0]], one[1])):
         if nats < least:
-            front.append(Expected(space.layouts[number], float(space.flops_N[number]), nats, sd))
             least = nats
-    return tuple(front)
+            front.append(
+                {
+                    "layout": space.letters(number),
+                    "flops_per_token": round(float(space.flops_N[number]), 1),
+                    "expected_nats": round(nats, 6),
+                    "expected_sd": round(sd, 6),
+                }
+            )
+    return front
 
 
 def beside_the_best_rule(space: Space, answer: Answer) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model import Layout, reads_context
+from model import Layout, parse_layout, reads_context
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, RULES, method_of
 from nas.derivation.base import NoLayout, Request, context_limit, context_problem
@@ -76,7 +76,11 @@ class Case:
     def layouts(self) -> list[Layout]:
         derived = method_of(self.config.method)(self.request)
         assert derived.layout in derived.ranked or not derived.ranked
-        return [derived.layout, *derived.ranked, *(one.layout for one in derived.front)]
+        return [
+            derived.layout,
+            *derived.ranked,
+            *(parse_layout(one["layout"], self.request.candidates) for one in derived.front),
+        ]
 
 
 def test_500_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from nas.derivation.predictor import Deviations, Predictor, features_of, rules_of_design
-from nas.derivation.space import rules_of
 from nas.derivation.training import Answer, Length, Space, Training, Trainings
 from tests.nas.derivation.conftest import KINDS, letters_of, space_of
 from tests.nas.derivation.test_regression import beside, by_weights
@@ -51,7 +50,6 @@ def test_rules_take_as_many_dense_blocks_as_there_may_be() -> None:
         "early 2": "aadd",
         "dense first 2": "ddaa",
     }
-    assert rules_of(space, "attention", "convolution") == {}
 
 
 def test_every_choice_is_that_of_a_slow_reference(bench: Space, bench_results: Results) -> None:

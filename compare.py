@@ -34,14 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.experiment import experiment_of
         from pipeline.opponents import contestants
         from pipeline.plan import set_up
-        from pipeline.trainings import check_comparison
         from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir)
-        check_comparison(plan)
         front = []
         if arguments.pareto:
             from pipeline.pareto import front_of

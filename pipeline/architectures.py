@@ -25,7 +25,7 @@ from nas.derivation import DERIVATIONS
 from nas.derivation.base import Derived
 from nas.derivation.rules import written_layout
 from pipeline.experiment import Experiment, dump_experiment, idle_clusters
-from pipeline.plan import RunPlan, as_saved
+from pipeline.plan import RunPlan
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
 from utils.text import NO_CONTEXT
@@ -180,6 +180,6 @@ def write_architecture(
         architecture = architecture.model_copy(update={"name": name})
         path = folder / f"{name}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "experiment.yaml", dump_experiment(as_saved(experiment)))
+    write_whole(folder / "experiment.yaml", dump_experiment(experiment))
     write_whole(path, architecture.to_json())
     return architecture

@@ -18,7 +18,7 @@ from pipeline.costs import cost_model, time_models
 from pipeline.experiment import dump_experiment
 from pipeline.jobs import Countdown, Job, run_all
 from pipeline.opponents import Contestant, equal_cost
-from pipeline.plan import RunPlan, as_saved
+from pipeline.plan import RunPlan
 from pipeline.reports import drawn
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
@@ -264,7 +264,7 @@ def _training(plan: RunPlan, entry: Contestant) -> Job:
     file = Path("architecture.json" if is_chosen else f"architectures/{name}.json")
     return Job(
         f"{name}, seed {plan.seed}",
-        as_saved(plan.experiment),
+        plan.experiment,
         ("retrain",),
         plan.run_dir / "jobs" / name / f"seed-{plan.seed}",
         ("--run", str(plan.run_dir), "--architecture", str(plan.run_dir / file)),
@@ -317,7 +317,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         "rows": rows,
         "results": results,
     }
-    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(as_saved(plan.experiment)))
+    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(plan.experiment))
     write_whole(plan.run_dir / "comparison.csv", csv_of(rows, list(rows[0])))
     write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")

@@ -17,7 +17,7 @@ from nas.derivation.training import Row
 from pipeline.architectures import architecture_of, write_architecture
 from pipeline.caveats import layout_caveats
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.plan import RunPlan, as_saved
+from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name, short_text
 from pipeline.supernet_scores import SupernetScores, with_gap
 from utils.files import csv_of, write_whole
@@ -202,7 +202,7 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
     table = run_dir / "architectures" / f"{architecture.name}.csv"
     # What the method was: architectures/experiment.yaml is of whoever wrote there last.
-    write_whole(table.with_suffix(".yaml"), dump_experiment(as_saved(experiment)))
+    write_whole(table.with_suffix(".yaml"), dump_experiment(experiment))
     if derived.considered:
         write_whole(table, considered_csv(derived.considered))
     if derived.trained:

@@ -23,10 +23,9 @@ from nas.derivation.rules import written_layout
 from nas.opponents import OPPONENTS, CompareConfig
 from nas.search.config import SearchConfig
 from pipeline import cli
-from pipeline.experiment_sweep import sweep_problems
 from training.config import RetrainConfig, RunConfig
 from utils.strict_yaml import Document, YamlError, dump_yaml, read_text, read_yaml
-from utils.text import masked, shorten, visible
+from utils.text import masked, shorten, visible, without_passwords
 from utils.validation import Key, Said, Section, dotted, explain, must_be_one_of, show
 
 _AFTER_THE_FILE = 10**9  # more than any line number
@@ -284,7 +283,9 @@ def _load(kind: type[Kind], path: Path, overrides: Sequence[str], base: Path | N
     may_lack = {name: field.default is not None for name, field in Experiment.model_fields.items()}
     source = ExperimentSource(path, overrides, may_lack)
     experiment, errors = _read(kind, source.data)
-    if isinstance(experiment, Experiment) and not source.lines(errors):
+    if isinstance(experiment, Experiment) and experiment.sweep and not source.lines(errors):
+        from pipeline.experiment_sweep import sweep_problems
+
         errors += sweep_problems(experiment, partial(changed_settings, experiment))
     if base is not None:
         # Where `data` is valid in itself, also beside sections that are not.
@@ -336,8 +337,11 @@ def changed_settings(
 
 
 def dump_experiment(experiment: Experiment) -> str:
-    """YAML text with every key, which loads to an equal experiment."""
-    return dump_yaml(experiment.model_dump(mode="json"))
+    """YAML text with every key, which loads to an equal experiment; a storage has no password."""
+    values = experiment.model_dump(mode="json")
+    if values["sweep"] and values["sweep"]["storage"]:
+        values["sweep"]["storage"] = without_passwords(values["sweep"]["storage"])
+    return dump_yaml(values)
 
 
 def json_schema() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model import Architecture, Evidence, Layout, ModelOptions, Network, layout_letters
 from nas.costs.latency import WORKLOADS
-from nas.derivation import PLACING, missing_kinds
+from nas.derivation import PLACING, TRAINED, missing_kinds
 from nas.derivation.base import Derived
 from nas.opponents import OPPONENTS, TOLERANCE, Contest, NoOpponent, is_equal
 from pipeline.architectures import (
@@ -129,11 +129,18 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     Every folder is opened before anything trains, so that nothing is refused hours later.
 
     Raises:
-        ValueError: nothing was derived yet, the chosen architecture is of other sizes, an opponent
-            cannot be made or measured, or a folder holds another experiment.
+        ValueError: nothing was derived yet, the chosen architecture is of other sizes or was chosen
+            by trainings with one of these seeds, an opponent cannot be made or measured, or a
+            folder holds another experiment.
     """
     chosen = chosen_architecture(plan.run_dir)
     check_sizes(plan, plan.run_dir / "architecture.json", chosen)
+    if chosen.evidence is not None and chosen.evidence.method.partition(":")[0] in TRAINED:
+        from pipeline.trainings import check_fresh, seeds_trained
+
+        whose = f"the seeds with which layouts were trained in {plan.run_dir}"
+        seeds = plan.experiment.compare.seeds
+        check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)
     say("preparing the opponents: their layouts and folders")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]

@@ -31,7 +31,7 @@ from pipeline.costs import budget_of, cost_model
 from pipeline.derive import reference_layout, request_of
 from pipeline.experiment import dump_experiment
 from pipeline.opponents import check_sizes
-from pipeline.plan import RunPlan, as_saved
+from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name
 from pipeline.supernet_scores import SupernetScores
 from utils.files import csv_of, read_object, write_whole
@@ -134,7 +134,7 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     one_x = next(one.cost for one in points if _network(request, one.layout) == of_reference)
     rows = _rows(points, unbeaten, {layout: name for name, layout in rules.items()}, one_x)
     write_whole(plan.run_dir / TABLE, csv_of(rows, list(rows[0])))
-    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(as_saved(plan.experiment)))
+    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(plan.experiment))
     write_whole(plan.run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
     limits = ", ".join(f"{name} {most}" for name, most in kept.items())
     words = f"{cost} ({unit})" if unit else cost

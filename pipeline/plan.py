@@ -40,7 +40,6 @@ from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
 from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
 from utils.screen import say
-from utils.text import without_passwords
 
 
 def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:
@@ -305,7 +304,7 @@ class RunPlan:
             "ranks": self.ranks.world,
         }
         return {
-            "experiment.yaml": dump_experiment(as_saved(self.experiment)),
+            "experiment.yaml": dump_experiment(self.experiment),
             "environment.json": environment(self.device, extra),
         }
 
@@ -340,18 +339,9 @@ class RunPlan:
             name=f"{run}/{place}",
             # Two runs of one experiment are not one, and a run that was moved is the same.
             run_id=identity_hash({"identity": identity, "run": run, "folder": place})[:16],
-            settings=as_saved(self.experiment).model_dump(mode="json", exclude={"sweep"}),
+            settings=self.experiment.model_dump(mode="json", exclude={"sweep"}),
         )
         return [TRACKERS[name](phase) for name in self.experiment.run.trackers]
-
-
-def as_saved(experiment: Experiment) -> Experiment:
-    """The experiment as it is kept in files: without the password of a sweep's storage."""
-    if experiment.sweep is None or experiment.sweep.storage is None:
-        return experiment
-    storage = without_passwords(experiment.sweep.storage)
-    sweep = experiment.sweep.model_copy(update={"storage": storage})
-    return experiment.model_copy(update={"sweep": sweep})
 
 
 def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPlan:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from model import Layout, layout_letters, load_architecture
-from nas.derivation import TRAINED
+from model import Layout, layout_letters
 from nas.derivation.training import Length
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
@@ -143,18 +142,3 @@ def check_fresh(
     if both := [seed for seed in seeds if seed in used]:
         given, others = (", ".join(map(str, some)) for some in (seeds, used))
         raise ValueError(f"{option} {given}: {both[0]} is one of {whose} ({others}), {why}")
-
-
-def check_comparison(plan: RunPlan) -> None:
-    """Refuse to compare a layout by seeds with which it was trained to be chosen.
-
-    Raises:
-        ValueError: one of compare.seeds is such a seed, or the chosen architecture is damaged.
-    """
-    path = plan.run_dir / "architecture.json"
-    evidence = load_architecture(path).evidence if path.exists() else None
-    # What another method chose owes nothing to trainings that lie there too.
-    if evidence is not None and evidence.method.partition(":")[0] in TRAINED:
-        whose = f"the seeds with which layouts were trained in {plan.run_dir}"
-        seeds = plan.experiment.compare.seeds
-        check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)

@@ -15,7 +15,7 @@ import optuna
 from hpo.study import STOPPED, Entry, entries, retry_failed
 from pipeline.devices import share_of_gpus, too_many_threads
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.plan import RunPlan, as_saved, set_up
+from pipeline.plan import RunPlan, set_up
 from pipeline.sweep import study as studies
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.results import LOST, clean, finish, objectives, rows, written_experiments
@@ -211,7 +211,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
         # Not before: what is claimed takes no other space, and the address may have been wrong.
         claim(own, identity, {"environment.json": plan.files()["environment.json"]})
         # Always the newest: the number of trials, limits and what is kept may change.
-        write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
+        write_whole(sweep.paths.own_experiment, dump_experiment(experiment))
         print(
             f"sweep {run_dir}: {len(trials)} trials ({sum(one.finished for one in trials)} done), "
             f"objective {', '.join(sweep.config.objectives)}, sampler {sweep.config.sampler.kind}, "

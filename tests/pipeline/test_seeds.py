@@ -7,11 +7,13 @@ import pytest
 import compare
 from model import Evidence, load_architecture
 from pipeline.experiment import load_experiment
-from pipeline.plan import RunPlan
-from pipeline.trainings import check_comparison, seeded
+from pipeline.opponents import contestants
+from pipeline.trainings import seeded
 from tests.nas.derivation.test_derivation import letters
 from tests.pipeline.conftest import plan_of
 from tests.runs import refused, settings
+
+ALONE = "compare.opponents=[interleaved]"
 
 
 def test_a_derivation_draws_anew_with_each_seed_of_a_run(experiment_file: Path) -> None:
@@ -47,12 +49,7 @@ def test_seeds_of_the_trainings_that_chose_are_refused(
 def test_seeds_of_trainings_that_did_not_choose_are_taken(
     experiment_file: Path, derived: Path
 ) -> None:
-    def plan(seeds: str) -> RunPlan:
-        return plan_of(experiment_file, derived, f"compare.seeds={seeds}")
-
     trained_in(derived, "finals")
-    check_comparison(plan("[0, 1, 1003]"))
+    assert contestants(plan_of(experiment_file, derived, "compare.seeds=[0, 1, 1003]", ALONE))
     trained_in(derived, "argmax")
-    check_comparison(plan("[1001]"))
-    (derived / "architecture.json").unlink()
-    check_comparison(plan("[1001]"))  # that nothing is derived is said behind it
+    assert contestants(plan_of(experiment_file, derived, "compare.seeds=[1001]", ALONE))

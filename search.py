@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
-        from pipeline.search import check_searchable, finish_searches, open_first, run_searches
+        from pipeline.search import check_searchable, finish_searches, run_searches
         from training.distributed import join
         from training.trackers import check_trackers
 
@@ -41,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir, ranks)
         seeds = arguments.seeds or [experiment.run.seed]
-        opened = open_first(plan, seeds)
-        run_searches(plan, seeds, opened)
+        run_searches(plan, seeds)
         ranks.leave()
         finish_searches(plan, seeds)
     return 0

@@ -23,7 +23,7 @@ from pipeline.costs import cost_model
 from pipeline.derive import derivation, reference_layout, request_of
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
-from pipeline.search import finish_searches, open_first, run_searches
+from pipeline.search import finish_searches, run_searches
 from report.curves import COST_PATH, COSTS
 from training.run_dir import commit, machine
 from utils.files import read_object, write_whole
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def searched(experiment: Path, folder: Path, settings: Sequence[str]) -> RunPlan:
     """A finished search with these settings."""
     plan = set_up(load_experiment(experiment, [*QUIET, *settings]), folder)
-    run_searches(plan, [plan.seed], open_first(plan, [plan.seed]))
+    run_searches(plan, [plan.seed])
     finish_searches(plan, [plan.seed])
     return plan
 

@@ -73,43 +73,25 @@ def check_searchable(experiment: Experiment) -> None:
         )
 
 
-def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Trainer]:
-    """Open the first search, and see to it that no folder of a later one is another's.
-
-    Returns:
-        The open phase, for `run_searches`, which takes it out: a SuperNet that is done must not
-        take memory beside the next one's.
-
-    Raises:
-        ValueError: a folder holds another experiment, or the first search cannot begin.
-    """
-    for seed in seeds:
-        is_claimed(plan.search_folder(seed), plan.search_identity)
-    return [_opened(plan.with_seed(seeds[0]))]
-
-
-def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Trainer]) -> None:
+def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
     """Run the searches one after the other; those that are done already take no step.
 
     Raises:
-        ValueError: a folder cannot be used.
+        ValueError: a folder holds another experiment, or a search cannot begin.
         Stopped, Diverged, Lost: as in a single search; the later ones have not begun.
     """
+    for seed in seeds:
+        is_claimed(plan.search_folder(seed), plan.search_identity)
     for number, seed in enumerate(seeds, start=1):
-        if len(seeds) > 1 and plan.ranks.is_first:
-            print(f"search of seed {seed}, {number} of {len(seeds)}", flush=True)
-        trainer = opened.pop() if opened else _opened(plan.with_seed(seed))
-        with closing(trainer):
+        if plan.ranks.is_first:
+            if len(seeds) > 1:
+                print(f"search of seed {seed}, {number} of {len(seeds)}", flush=True)
+            announce("building the SuperNet")
+        with closing(search_trainer(plan.with_seed(seed))) as trainer:
+            trainer.open()
             trainer.run(plan.experiment.run)
+        # A SuperNet that is done must not take memory beside the next one's.
         del trainer
-
-
-def _opened(plan: RunPlan) -> Trainer:
-    if plan.ranks.is_first:
-        announce("building the SuperNet")
-    trainer = search_trainer(plan)
-    trainer.open()
-    return trainer
 
 
 def search_trainer(plan: RunPlan) -> Trainer:

@@ -209,7 +209,7 @@ def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
         return SimpleNamespace(folder=folder, open=list, close=list, run=train)
 
     monkeypatch.setattr("pipeline.search.search_trainer", trainer_of)
-    run_searches(plan, [0, 1, 2], [])
+    run_searches(plan, [0, 1, 2])
     assert ran == [0, 1, 2]
     capsys.readouterr()
     finish_searches(plan, [0, 1, 2])

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import compare
 import derive
@@ -76,17 +75,6 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
 def test_a_given_architecture_keeps_its_own_cutoffs(bench: RunPlan, experiment_file: Path) -> None:
     trainer = retrain_trainer(bench, interleaved(bench_of(experiment_file, bench.run_dir)))
     assert "softmax: cutoffs [20, 60], " in trainer.summary
-
-
-def test_the_identity_and_the_saved_experiment_say_auto(bench: RunPlan) -> None:
-    trainer = search_trainer(bench)
-    assert trainer.identity["model"]["softmax"] == {
-        "cutoffs": "auto", "clusters": 3, "head_mass": 0.75, "factor": 2.0, "sizes": None,
-        "tied": True,
-    }  # fmt: skip
-    saved = yaml.safe_load(trainer.files["experiment.yaml"])
-    assert saved["model"]["softmax"]["cutoffs"] == "auto"
-    assert bench.experiment.model.softmax.cutoffs == "auto"
 
 
 def test_an_architecture_has_the_numbers(bench: RunPlan, experiment_file: Path) -> None:

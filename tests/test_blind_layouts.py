@@ -10,7 +10,6 @@ import compare
 import derive
 import retrain
 from export.huggingface.folder import card_of
-from model import load_architecture
 from tests.runs import Capture, refused, run, settings
 from tools.export import read_source
 from utils.text import NO_CONTEXT
@@ -52,16 +51,6 @@ def test_a_layout_by_hand_is_warned_of_on_screen_in_the_headline_and_in_the_card
     assert ("Transformer-XL language model" in card) is sees
 
 
-def test_an_architecture_by_hand_is_warned_of_too(here: Path, capsys: Capture) -> None:
-    run(derive, "tiny.yaml", *BLIND)
-    (path,) = here.glob("architectures/*.json")
-    bare = load_architecture(path).model_copy(update={"evidence": None})
-    Path("bare.json").write_text(bare.to_json())
-    capsys.readouterr()
-    run(retrain, "tiny.yaml", "--run", "runs/other", "--architecture", "bare.json", *SHORT)
-    assert f"warning: {NO_CONTEXT}" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -80,9 +69,3 @@ def test_what_cannot_be_had_is_one_line(
 ) -> None:
     assert said in refused(derive, capsys, "tiny.yaml", *asked)
     assert not here.exists()
-
-
-def test_0_allows_it(here: Path, capsys: Capture) -> None:
-    none = settings("derive.least_context=0", "model.candidates=[dense, identity]")
-    run(derive, "tiny.yaml", "--method", "random", *none)
-    assert f"warning: {NO_CONTEXT}" in capsys.readouterr().out

@@ -1,23 +1,19 @@
 """What is said of pi beside the numbers: composed once, kept, and said once."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import derive
 import search
 from model import Agreement, Evidence, load_architecture
-from nas.search.diagnostics import directedness
 from pipeline.caveats import (
     ONE_SEARCH,
     agreement_caveats,
     agreement_line,
     gap_caveats,
-    guard_lines,
     layout_caveats,
     log_once,
     write_caveats,
@@ -25,8 +21,6 @@ from pipeline.caveats import (
 )
 from report.run_files import read_joint_caveats
 from tests.model.test_architecture import SCORED
-from tests.nas.derivation.test_derivation import write
-from tests.pipeline.conftest import plan_of_run
 from tests.test_pipeline import run
 
 AGREEMENT = Agreement.model_validate(SCORED["agreement"])
@@ -149,34 +143,3 @@ def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(tmp_path: Pat
     # That one says little was true before it was one of several.
     write_joint_caveats(tmp_path, [0], [ONE_SEARCH])
     assert read_joint_caveats(path, [0]) == []
-
-
-LABELS = ["attention", "dense", "identity"]
-STEPS = 480
-
-
-def path_of(folder: Path, seed: int = 0) -> tuple[np.ndarray, Path]:
-    """A path of 4 slots that wanders from its first step on, as no search's would."""
-    generator = np.random.default_rng(seed)
-    alpha_NLC = generator.normal(0.002, 0.05, size=(STEPS, 4, 3)).cumsum(0).astype(np.float32)
-    return alpha_NLC, write(folder / "pi.npz", alpha_NLC, LABELS)
-
-
-@pytest.mark.parametrize("warmup_fraction", [0.0, 0.25, 0.5])
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("schedule", ["cosine", "constant"])
-def test_alphas_own_steps_are_weighed_by_their_rates(
-    searched: Path, tmp_path: Path, warmup_fraction: float, every: int, schedule: str
-) -> None:
-    alpha = {"warmup_fraction": warmup_fraction, "every": every, "schedule": schedule}
-    settings = [f"search.alpha.{key}={value}" for key, value in alpha.items()]
-    plan = plan_of_run(searched, f"search.steps={STEPS}", *settings)
-    alpha_NLC, file = path_of(tmp_path)
-    first = int(warmup_fraction * STEPS)
-    due = range(first, STEPS, every)
-    parts = [(step - first) / (STEPS - 1 - first) for step in due]
-    rates = [1.0 if schedule == "constant" else 0.5 + 0.5 * np.cos(np.pi * x) for x in parts]
-    own_NLC = np.concatenate([np.zeros((1, 4, 3)), alpha_NLC[list(due)].astype(np.float64)])
-    t = np.median(directedness(own_NLC, rates))
-    said = guard_lines(file, plan.schedules(), plan.adds_nothing)[0]
-    assert re.findall(r"directed with t = (\S+) in the median slot", said) == [f"{t:.1f}"]

@@ -117,23 +117,6 @@ def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
     assert [entry.kinds for entry in entries] == [[], ["permuted"]]
 
 
-def test_where_spans_are_learnt_costs_are_said_to_be_of_two_kinds(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    span = "{kind: adaptive_span, span: 20, ramp: 2, first_span: 0.0}"
-    given = settings(
-        f"model.candidates=[attention, {span}, dense]", "compare.opponents=[interleaved]",
-        "retrain.steps=4", "retrain.optimiser.warmup_steps=1",
-    )  # fmt: skip
-    run(derive, experiment_file, "--run", folder, *given, "--method", "layout",
-        *settings("derive.layout=s d s d"))  # fmt: skip
-    run(compare, folder)
-    table = json.loads((folder / "comparison.json").read_text())
-    said = "FLOPs count adaptive_span at the whole span; latency is of what was learnt"
-    assert said in table["remarks"]
-
-
 def test_opponents_of_other_sizes_are_refused(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

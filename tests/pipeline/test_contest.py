@@ -10,7 +10,7 @@ import pytest
 import compare
 import derive
 from model import load_architecture
-from nas.opponents import TOLERANCE, NoOpponent
+from nas.opponents import TOLERANCE
 from pipeline.opponents import FILE, contest, contestants, equal_cost, of_equal_cost
 from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import run, settings
@@ -102,16 +102,6 @@ def test_shares_beside_a_filled_layout_are_of_its_own_cost(
     of_chosen = 0.4 + 1.0 + 0.01 + wide
     assert asked.predicted((a, i, i, i)) == pytest.approx(1.43 / of_chosen)
     assert asked.measured([(a, i, i, i)]) == pytest.approx([1.43 / of_chosen])
-
-
-def test_nothing_is_equal_to_a_cost_of_nothing(
-    experiment_file: Path, tmp_path: Path, plan_with: PlanWith
-) -> None:
-    run(derive, experiment_file, "--run", tmp_path / "run",
-        *settings("derive.method=layout", "derive.layout=d d i d"))  # fmt: skip
-    layout = load_architecture(tmp_path / "run/architecture.json")
-    with pytest.raises(NoOpponent, match=r"compare\.equal: d d i d has a cache of 0, which"):
-        contest(plan_with("compare.equal=cache"), layout, frozenset(), 1)
 
 
 def test_the_comparison_ends_with_what_is_saved_and_given_up(

@@ -9,7 +9,6 @@ import pytest
 import derive
 from nas.costs import model as costs_of_layouts
 from nas.costs.latency import Busy
-from pipeline import costs as plan_costs
 from pipeline.costs import cost_model, table_key
 from tests.pipeline.conftest import MS, Clock, PlanWith
 from tests.pipeline.test_costs import derived
@@ -48,21 +47,6 @@ def test_what_no_time_depends_on_has_the_same_table(plan_with: PlanWith) -> None
     same = plan_with("run.seed=3", "search.steps=40", "retrain.optimiser.lr=0.1",
                      "retrain.optimiser.clip_norm=0.5")  # fmt: skip
     assert table_key(plan_with()) == table_key(same)
-
-
-def test_momentum_has_another_table(plan_with: PlanWith) -> None:
-    plain, heavy = ("retrain.optimiser.kind=sgd", "retrain.optimiser.momentum=0.9")
-    assert table_key(plan_with(plain)) != table_key(plan_with(plain, heavy))
-
-
-def test_a_table_is_of_its_text_and_of_what_computes_it(
-    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan, asked = plan_with(), list[tuple[str, ...]]()
-    monkeypatch.setattr(plan_costs, "source_digest", lambda packages: asked.append(packages))
-    key = table_key(plan)
-    assert (key["corpus"], key["tokenizer"]) == tuple(plan.inputs().values())
-    assert asked == [("model", "nas/costs", "training", "pipeline/costs.py")]
 
 
 def test_a_table_that_may_not_be_trusted_is_warned_of_wherever_it_comes_from(

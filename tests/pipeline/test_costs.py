@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 import torch
 
 import derive
-from model import LanguageModel, load_architecture
+from model import load_architecture
 from nas.costs.model import REFERENCE
-from pipeline import costs as plan_costs
 from pipeline.costs import cost_model
 from pipeline.summary import parameter_count
 from tests.pipeline.conftest import MS, Clock, PlanWith
@@ -61,42 +59,6 @@ def test_cache_bytes_are_those_of_the_state_that_a_stream_keeps(
     row = 16 * 4 if shifted else 0
     wanted = [2 * 11 * 16 * 4 + row, row, 0, row, 2 * 3 * 4 * 4 + row]
     assert cost_model(plan).state_bytes(plan.candidates) == wanted
-
-
-SPANS = "{kind: adaptive_span, label: spans, span: 12, ramp: 2, first_span: FIRST}"
-
-
-@pytest.mark.parametrize("first_span", [0.0, 0.3])
-def test_all_costs_are_those_of_the_whole_span_whatever_is_learnt(
-    plan_with: PlanWith, first_span: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spans = SPANS.replace("FIRST", str(first_span))
-    plan = plan_with(f"model.candidates=[attention, {spans}]", "model.slots=1")
-    whole = plan_with(f"model.candidates=[attention, {SPANS.replace('FIRST', '1.0')}]",
-                      "model.slots=1")  # fmt: skip
-    layout, wanted = plan.candidates[1:], whole.candidates[1:]
-    for name in ("parameters", "flops", "cache"):
-        counted = [cost_model(one).counted(name) for one in (plan, whole)]
-        assert counted[0](layout) == counted[1](wanted), name
-    assert cost_model(plan).state_bytes(layout) == [2 * 11 * 16 * 4]
-    model = plan.network([layout])
-    assert plan.flops_per_token(model) == plan.costs(layout) == whole.costs(wanted)
-    assert _span_keys(cost_model(plan).build(layout)) == [12.0, 12.0]
-    timed: list[list[float]] = []
-
-    def time(models: Mapping[str, LanguageModel], *_: Any, **__: Any) -> None:
-        timed.append(_span_keys(models["x"]))
-
-    monkeypatch.setattr(plan_costs, "measure_latency", time)
-    # What a training has learnt is timed as it is.
-    plan_costs.time_models(plan, {"x": model}, trained=True)
-    plan_costs.time_models(plan, {"x": model})
-    assert timed == [pytest.approx([12 * first_span] * 2), [12.0, 12.0]]
-
-
-def _span_keys(model: LanguageModel) -> list[float]:
-    (said,) = model.describe()
-    return list(said["numbers"]["span_keys"])
 
 
 def test_a_reference_without_a_cache_serves_absolute_budgets(
@@ -281,11 +243,6 @@ def test_a_reference_that_is_no_layout_is_refused(
     line = refused(derive, capsys, searched, *given)
     assert "derive.reference: " in line
     assert line.endswith("give a layout in letters, or one of interleaved, par, sandwich")
-
-
-def test_a_layout_in_letters_can_be_the_reference(searched: Path) -> None:
-    given = settings("derive.budget.cache=1x", "derive.reference=a i i i")
-    assert derived(searched, *given).letters().count("a") == 1
 
 
 def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(

@@ -56,14 +56,6 @@ def test_a_search_says_by_what_weights_and_alpha_learn(
     assert f"\nalpha: prequential data, {alpha}first moves at step 15, " in said
 
 
-def test_a_search_knows_what_its_steps_cost(plan_with: PlanWith) -> None:
-    work = search_trainer(plan_with()).work
-    assert work is not None
-    assert len(work) == 30
-    assert len(set(work[:15])) == len(set(work[15:])) == 1
-    assert work[15] > 1.5 * work[0], "alpha hears of all candidates"
-
-
 def test_a_search_records_the_gradients_of_each_kind(plan_with: PlanWith) -> None:
     trainer = search_trainer(plan_with())
     trainer.state.step = 1
@@ -130,19 +122,6 @@ def test_epochs_are_passes_over_the_text_of_each_phase(
     assert search_trainer(plan).steps == 3 * half
     architecture = derive_by(plan, method="par")
     assert retrain_trainer(plan, architecture).steps == 3 * whole + round(0.5 * whole)
-
-
-def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
-    plan_with: PlanWith,
-) -> None:
-    short = ("search.steps=null", "search.epochs=0.01", "search.optimiser.warmup_steps=0")
-    with pytest.raises(ValueError, match=r"^search\.alpha\.warmup_fraction: with 0\.5 of 1 steps"):
-        search_trainer(plan_with(*short))
-    with pytest.raises(ValueError, match=r"search\.alpha\.every: from step 15 of 30 steps on"):
-        search_trainer(plan_with("search.alpha.every=15"))
-    plan = plan_with("retrain.steps=null", "retrain.epochs=0.01")
-    with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
-        _ = plan.stages
 
 
 def test_a_signal_in_the_last_step_still_stops(

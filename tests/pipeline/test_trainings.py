@@ -142,14 +142,6 @@ def test_what_is_trained_is_not_trained_again(
     assert f"[1/1] {jobs[2]}: validation" in said
 
 
-def test_another_budget_is_served_by_the_same_probes(predict: Derive, jobs: list[str]) -> None:
-    predict()
-    count = len(jobs)
-    architecture = predict("derive.budget.parameters=0.99x")
-    assert architecture.letters() in {"a i", "d i", "i a", "i d", "d d", "a a"}
-    assert not any(name.endswith("seed 1000") for name in jobs[count:])
-
-
 @pytest.mark.slow
 def test_other_seeds_are_trained_for_another_seed_of_the_derivation(
     predict: Derive, jobs: list[str]
@@ -198,18 +190,6 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
     count = len(jobs)
     assert predict() == first
     assert len(jobs) == count
-
-
-def test_what_does_not_fit_half_of_the_steps_is_refused_with_their_number(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [*METHOD, *SMALL, *settings("retrain.optimiser.warmup_steps=5")]
-    line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *given)
-    assert line.startswith(
-        "derive.method predictor: its probes have 4 steps, half of retrain.steps: "
-        "retrain.optimiser.warmup_steps: "
-    )
-    assert line.endswith("give more steps, or what fits half of them")
 
 
 def finished(folder: Path) -> dict[Path, int]:

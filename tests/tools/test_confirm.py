@@ -14,7 +14,6 @@ from nas.statistics.intervals import paired_interval, smallest_visible
 from pipeline.confirm import (
     Side,
     architectures_of,
-    check_sides,
     latencies,
     same_networks,
     train_sides,
@@ -116,16 +115,6 @@ def test_seeds_of_a_sweep_are_refused(
     assert said.startswith(f"--seeds 5, 6: 6 is one of the sweep.seeds of {name} (4, 6), which ")
     assert said.endswith("; give seeds that did not")
     assert not (tmp_path / "run").exists()
-
-
-def test_how_a_model_learns_may_differ_as_in_a_sweep(experiment_file: Path) -> None:
-    one = Side("one", load_experiment(experiment_file))
-    other = ["data.batch=2", "data.segment=8", "data.evaluation_segment=16"]
-    check_sides(one, Side("two", load_experiment(experiment_file, other[:1])))
-    with pytest.raises(ValueError, match=r"differ in data\.segment, data\.evaluation_segment: "):
-        check_sides(one, Side("two", load_experiment(experiment_file, other)))
-    same = Side("one", load_experiment(experiment_file, other[2:]))
-    check_sides(same, Side("two", load_experiment(experiment_file, other)))
 
 
 def test_every_seed_is_a_derivation_of_its_own(

@@ -89,19 +89,3 @@ def test_a_file_of_something_else_is_refused(
     line = refusal(capsys, path)
     assert line.startswith(str(path))
     assert re.search(said, line)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--clusters 300", "--sizes: Input should be less than or equal to 65"),
-        ("--sizes 3 4", "sizes: 2 widths for 4 clusters"),
-        ("--d-model 0", "--d-model: expected a number from 1"),
-        ("--launch -1", "launch_s: must be a finite number of at least 0, found -1.0"),
-        ("--least-head-mass 2", "least head mass: must be from 0 to 1, found 2.0"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(
-    capsys: pytest.CaptureFixture[str], counts_file: Path, arguments: str, said: str
-) -> None:
-    assert said in refusal(capsys, counts_file, *arguments.split())

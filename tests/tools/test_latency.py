@@ -55,24 +55,6 @@ def test_what_it_cannot_do_is_one_line(
     assert words in refused(latency, capsys, experiment_file, *given)
 
 
-def test_a_table_that_may_not_be_trusted_is_said(
-    experiment_file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whole layouts that take longer the more of their slots are alike, which no sum knows."""
-    times_ms = clock.times_ms
-
-    def twisted(self, workload, layouts):
-        times = times_ms(self, workload, layouts)
-        for name in filter(str.isdigit, layouts):
-            times[name] *= 1.0 + 0.5 * (int(name) % 3)
-        return times
-
-    clock.times_ms = twisted  # type: ignore[method-assign]
-    run(latency, experiment_file, "--workloads", "latency", "--validate", 12)
-    printed = capsys.readouterr().out
-    assert "warning: the table may not be trusted: of 12 held-out layouts the mean error" in printed
-
-
 def test_what_whole_layouts_say_of_a_table_is_measured_again_with_it(
     experiment_file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:

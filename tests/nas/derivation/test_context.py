@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from model import Layout, parse_layout, reads_context
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, RULES, method_of
-from nas.derivation.base import NoLayout, Request, context_limit, context_problem
+from nas.derivation.base import NoLayout, Request, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.training import Length
 from nas.statistics.paired_scores import Score
@@ -119,19 +118,3 @@ def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(
         derived = method_of("argmax")(request)
         assert [slot.label for slot in derived.layout] == letters
         assert derived.evidence.method.startswith(words)
-
-
-@pytest.mark.parametrize(
-    ("least", "names", "said"),
-    [
-        (1, ["attention", "dense"], None),
-        (3, ["attention", "dense"], None),
-        (4, ["attention", "dense"], "derive.least_context: 4 blocks of context, but model.slots"),
-        (1, ["dense", "identity"], "but no candidate reads earlier tokens; give less"),
-        (0, ["dense", "identity"], None),
-    ],
-)
-def test_what_no_layout_can_have_is_refused(least: int, names: list[str], said: str | None) -> None:
-    problem = context_problem(DeriveConfig(least_context=least), tiny.candidates(*names), 3)
-    assert problem is None if said is None else said in (problem or "")
-    assert context_limit(tiny.candidates(*names), 3, 0) == ()

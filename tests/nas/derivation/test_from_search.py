@@ -16,7 +16,7 @@ from nas.derivation.config import DeriveConfig
 from nas.derivation.from_search import draws
 from nas.statistics.paired_scores import Score
 from tests import tiny
-from tests.nas.derivation.test_derivation import COST, LABELS, cost, write
+from tests.nas.derivation.test_derivation import LABELS, cost, write
 
 CANDIDATES = tiny.candidates(*LABELS)
 SLOTS = 5
@@ -130,37 +130,12 @@ def test_beam_and_evolution_find_the_best_of_all_layouts(
     assert len(by.asked) < len(every_network()), "else it tried them all"
 
 
-@pytest.mark.parametrize("method", ["beam", "evolution"])
-def test_where_all_are_equally_likely_the_first_that_fits_begins(
-    tmp_path: Path, method: str
-) -> None:
-    """As after a search without alpha."""
-    by = Derive(tmp_path, np.zeros((10, SLOTS, 3)))
-    least = min(cost(layout) for layout in every_layout())
-    derived = by(method, flops=least + max(COST.values()))
-    assert len(derived.considered) > 1
-    assert all(cost(each.layout) <= least + max(COST.values()) for each in derived.considered)
-
-
 @pytest.mark.parametrize("flops", [10.0, 16.0, 21.0, 24.0])
 def test_top_k_scores_the_likeliest_that_fit(by: Derive, flops: float) -> None:
     every = by("top_k", top=3**SLOTS).considered
     fitting = [each.layout for each in every if cost(each.layout) <= flops]
     derived = by("top_k", top=6, flops=flops)
     assert [each.layout for each in derived.considered] == fitting[:6]
-
-
-def test_sampled_scores_the_draws_that_fit(by: Derive) -> None:
-    every = by("sampled", samples=60).considered
-    fitting = [each.layout for each in every if cost(each.layout) <= 24]
-    assert 0 < len(fitting) < len(every)
-    derived = by("sampled", samples=60, flops=24.0)
-    assert [each.layout for each in derived.considered] == fitting
-    with pytest.raises(
-        ValueError,
-        match=r"^sampled: none of 3 draws keeps derive\.budget \(flops\); .*method top_k",
-    ):
-        by("sampled", samples=3, flops=10.0)
 
 
 @pytest.mark.parametrize("flops", [10.0, 16.0, 21.0, 24.0])
@@ -238,17 +213,6 @@ def table_of_two(layout: Layout) -> Score:
     return Score(np.array([nats, nats]), np.array([1.0, 1.0]))
 
 
-def test_the_averaged_part_of_the_steps_is_rounded_up(tmp_path: Path) -> None:
-    alpha_NLC = np.random.default_rng(0).normal(size=(10, 2, 3))
-    path = write(tmp_path / "pi.npz", alpha_NLC, LABELS)
-    derived = method_of("argmax")(
-        Request(DeriveConfig(average=0.25), CANDIDATES, 2, cost, {0: path})
-    )
-    assert derived.evidence.method == "argmax of the mean alpha of the last 3 of 10 steps"
-    pi_LC = np.exp(log_softmax(alpha_NLC[-3:].mean(axis=0)))
-    assert list(derived.evidence.pi[0].values()) == pytest.approx(pi_LC[0], abs=1e-5)
-
-
 def test_several_searches_are_averaged_in_alpha(tmp_path: Path) -> None:
     alphas = np.random.default_rng(1).normal(size=(3, 4, 2, 3)) * 3
     paths = {
@@ -300,18 +264,6 @@ def test_no_table_of_scored_layouts_holds_a_network_twice(
     assert len(networks) >= 40
     assert len(set(networks)) == len(networks)
     assert asked == networks, "each was scored once"
-
-
-def test_a_network_that_another_layout_brought_in_takes_no_place_among_the_likeliest(
-    tmp_path: Path,
-) -> None:
-    """The fourth likeliest layout, i a, is the network of the likeliest."""
-    chance_LC = np.array([[0.51, 0.01, 0.48], [0.47, 0.02, 0.51]])
-    path = write(tmp_path / "pi.npz", np.tile(np.log(chance_LC), (10, 1, 1)), LABELS)
-    config = DeriveConfig(method="top_k", top=4)
-    request = Request(config, CANDIDATES, 2, cost, {0: path}, score=table_score)
-    considered = method_of("top_k")(request).considered
-    assert [layout_letters(each.layout) for each in considered] == ["a i", "i i", "a a", "a d"]
 
 
 def test_a_beam_looks_at_every_place_for_a_block_more(tmp_path: Path) -> None:

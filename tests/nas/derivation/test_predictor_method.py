@@ -119,13 +119,6 @@ def test_a_probe_that_diverged_is_evidence_and_no_end(bench: Space, bench_result
     assert len(batches) > 1
 
 
-def test_a_final_that_diverged_loses(bench: Space, bench_results: Results) -> None:
-    method = Predictor()
-    answer, (*_, finals) = trained(method, bench, bench_results)
-    lost = {t: np.inf for t in finals if t.network == answer.network}
-    assert trained(method, bench, bench_results | lost)[0].network != answer.network
-
-
 def test_a_finalist_of_which_one_final_diverged_is_not_the_answer(
     bench: Space, bench_results: Results
 ) -> None:
@@ -166,19 +159,3 @@ def test_a_space_smaller_than_the_cap_is_probed_whole() -> None:
     assert {t.network for batch in batches[:-1] for t in batch} == set(range(4))
     assert answer.network == 0
     assert space.kinds == KINDS
-
-
-def test_where_no_rule_is_known_the_design_is_of_what_is_least_known() -> None:
-    space = replace(space_of(["aa", "ad", "da", "dd", "aad", "add"], 3), rules={})
-    method = Predictor()
-    features = features_of(space, method.priors)
-    design = method.first_design(space, features)
-    assert len(set(design)) == 4
-    for count, number in enumerate(design):
-        known = {Training(n, "full", n): 0.0 for n in design[:count]}
-        if known:
-            _, cov_NN = by_weights(features, known, method.deviations)
-            waiting = set(range(6)) - set(design[:count])
-            assert number == max(waiting, key=lambda n: cov_NN[n, n])
-    short = replace(space, kind_NL=space.kind_NL[:2], flops_N=space.flops_N[:2])
-    assert sorted(method.first_design(short, features_of(short, method.priors))) == [0, 1]

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.guard_rates import KINDS, watched
-from nas.search.config import SearchConfig
 from nas.search.diagnostics import (
     MOST_PARTS,
     Diagnostics,
@@ -16,7 +14,6 @@ from nas.search.diagnostics import (
     directedness,
     warnings_of,
 )
-from nas.search.plan import SearchPlan
 
 LABELS = ["attention", "dense", "identity"]
 NOTHING = [False, False, True]
@@ -159,50 +156,6 @@ def test_where_each_warning_begins(changes: dict[str, Any], word: str) -> None:
     lines = warnings_of(replace(SOUND, **changes))
     assert len(lines) == bool(word)
     assert all(word in line for line in lines)
-
-
-def alarms(kind: str, searches: int = 8, **alpha: object) -> tuple[int, float]:
-    """How many of the simulated searches are warned of, and their mean margin."""
-    (chosen,) = [each for each in KINDS if each.name == kind]
-    config = SearchConfig.model_validate({"steps": 800, "alpha": alpha})
-    found, _ = watched(SearchPlan(config, 800, 0, 1), chosen, searches, seed=1)
-    margin = np.mean([each.mean_margin for each in found])
-    return sum(bool(warnings_of(each)) for each in found), float(margin)
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "constant"])
-@pytest.mark.parametrize("every", [1, 4])
-def test_a_search_that_settles_early_and_in_one_direction_is_not_warned_of(
-    schedule: str, every: int
-) -> None:
-    """Every slot chooses the same here, which is said; drift it is not."""
-    for kind in ("directed, 0.05", "directed, 0.3"):
-        (chosen,) = [each for each in KINDS if each.name == kind]
-        config = SearchConfig.model_validate(
-            {"steps": 800, "alpha": {"lr": 0.3, "schedule": schedule, "every": every}}
-        )
-        found, right = watched(SearchPlan(config, 800, 0, 1), chosen, 8, seed=1)
-        assert right == 1
-        lines = [line for each in found for line in warnings_of(each)]
-        assert np.mean([each.mean_margin for each in found]) > 0.98
-        assert not [line for line in lines if "as noise would" in line]
-
-
-@pytest.mark.parametrize(
-    ("kind", "alpha"),
-    [
-        ("placebo, noise 0.05", {}),
-        ("placebo, noise 0.05", {"lr": 0.3}),
-        ("placebo, noise 0.003", {"lr": 0.3, "schedule": "constant"}),
-        ("placebo, noise 0.003", {"eps": 1e-8}),
-        ("walk, noise 0.05", {}),
-        ("walk, noise 0.05", {"every": 4}),
-        ("walk, noise 0.0005", {}),
-        ("walk, noise 0.0005", {"lr": 0.3}),
-    ],
-)
-def test_placebos_are_warned_of(kind: str, alpha: dict[str, object]) -> None:
-    assert alarms(kind, **alpha)[0] >= 7
 
 
 def test_a_falling_learning_rate_does_not_look_like_noise() -> None:

@@ -28,14 +28,6 @@ def test_two_searches_by_hand() -> None:
     assert found.searches == (4, 9)
 
 
-def test_pairs_of_a_slot_are_counted() -> None:
-    choice_RL = np.random.default_rng(0).integers(3, size=(5, 7))
-    found = agreement(range(5), choice_RL)
-    for slot in range(7):
-        pairs = itertools.combinations(choice_RL[:, slot], 2)
-        assert found.slots[slot] == pytest.approx(np.mean([a == b for a, b in pairs]), abs=1e-6)
-
-
 def test_kappa_of_uneven_shares() -> None:
     """By chance two agree in five of six slots here; that is no reason to have no kappa."""
     counts_LC = np.array([[3, 0]] * 6 + [[0, 3]])
@@ -119,9 +111,3 @@ def test_where_there_is_too_little_there_is_no_interval() -> None:
     assert agreement([0, 1], np.array([[0, 1, 0, 1, 0]] * 2)).interval is None
     assert agreement([0, 1], np.array([[0, 1, 0, 1, 0, 1]] * 2)).interval is not None
     assert agreement([0, 1], np.array([[0, 1, 0, 1, 0, 0]] * 2)).interval is None
-
-
-def test_where_each_search_chose_one_candidate_everywhere_there_is_no_interval() -> None:
-    choice_RL = np.repeat([[0], [1]], 8, axis=1)
-    found = agreement([0, 1], choice_RL)
-    assert (found.kappa, found.interval, found.p_by_chance) == (-1, None, 1)

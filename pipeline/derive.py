@@ -21,7 +21,6 @@ from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name, short_text
 from pipeline.supernet_scores import SupernetScores, with_gap
 from utils.files import csv_of, write_whole
-from utils.screen import say
 from utils.text import aligned
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def derivation(
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
     request = request_of(plan, config, _searches_read(plan, config, seeds))
-    request = replace(request, score=scores.score, train=train, say=say)
+    request = replace(request, score=scores.score, train=train)
     within, times = None, tuple[TimedCost, ...]()
     if config.budget.amounts:
         within = _within(plan, request)

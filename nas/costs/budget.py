@@ -3,13 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from model import Candidate, Layout, layout_letters
 
-Number = TypeVar("Number", float, Any)
 # What rounding may add to a sum of costs that is just the limit.
 ROUNDING = 1e-9
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -88,10 +87,7 @@ class LayoutCost:
 
     def __call__(self, layout: Sequence[Candidate]) -> float:
         """The cost of a layout, embedding and softmax included."""
-        return self.of_labels([candidate.label for candidate in layout])
-
-    def of_labels(self, labels: Sequence[str]) -> float:
-        """The cost of a layout by its labels."""
+        labels = [candidate.label for candidate in layout]
         if self.tie_slots is None:
             return self.rest + sum(self.by_label[label] for label in labels)
         distinct = {(slot % self.tie_slots, label) for slot, label in enumerate(labels)}
@@ -100,13 +96,12 @@ class LayoutCost:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a layout may cost at most; `words` say it as it was asked for."""
+    """What a layout may cost at most."""
 
     cost: LayoutCost
     most: float
-    words: str = ""
 
-    def allows(self, cost: Number) -> Any:
+    def allows(self, cost: Any) -> Any:
         """Whether a cost, or each of several, is within the limit, but for rounding."""
         return np.less_equal(cost, self.most * (1 + ROUNDING))
 

@@ -22,6 +22,7 @@ from nas.costs.budget import LayoutCost, Limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.training import Length, Row, Space, Trainings
 from nas.statistics.paired_scores import Score
+from utils.screen import say
 
 Choice = tuple[int, ...]
 Train = Callable[[Sequence[Layout], Length, Sequence[int]], Sequence[float]]
@@ -106,10 +107,6 @@ def context_problem(
     return f"derive.least_context: {config.least_context} blocks of context, but {why}; give less"
 
 
-class NoLayout(ValueError):
-    """No layout that a method looks at keeps the limits."""
-
-
 @dataclass(frozen=True)
 class Request:
     """What a derivation may use.
@@ -135,7 +132,6 @@ class Request:
     search_steps: int = 0
     score: Callable[[Layout], Score] | None = None
     train: Train | None = None
-    say: Callable[[str], None] = lambda line: None
     alpha_learned: bool = True
     tie_slots: int | None = None
     limits: tuple[Limit, ...] = ()
@@ -150,7 +146,7 @@ class Request:
         assert self.train is not None
         train, layouts = self.train, space.layouts
         return Trainings(
-            lambda numbers, *how: train([layouts[number] for number in numbers], *how), self.say
+            lambda numbers, *how: train([layouts[number] for number in numbers], *how), say
         )
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from model import Evidence, Layout
-from nas.derivation.base import Derived, NoLayout, Request
+from nas.derivation.base import Derived, Request
 from nas.derivation.config import ProbesConfig
 from nas.derivation.from_search import beam, top_k
 from nas.derivation.predictor import Deviations
@@ -122,14 +122,14 @@ def finals(request: Request) -> Derived:
     scores are trained too. Trainings that are there already are not made again.
 
     Raises:
-        NoLayout: no network keeps the limits, or no rule is within them and there is no search.
+        ValueError: no network keeps the limits, or no rule is within them and there is no search.
     """
     config = request.config.probes
     space = layout_space(request, _proposals(request))
     method, train = Finals(config.finalists, config.seeds), request.trainings(space)
     named = method.named(space)
     if not named:
-        raise NoLayout(
+        raise ValueError(
             "finals: no rule of attention and dense is among the candidates and within "
             "derive.budget, and there is no search that proposes others; give a larger budget, or "
             "search first"

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from model import Agreement, Evidence, Network, layout_letters
 from nas.derivation import check_method
-from nas.derivation.base import Choice, Considered, Derived, NoLayout, Request
+from nas.derivation.base import Choice, Considered, Derived, Request
 from nas.derivation.ranking import Ranked, networks_by_score
 from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
 from utils.pi import log_softmax, margins
+from utils.screen import say
 
 Array = NDArray[np.float64]
 
@@ -150,8 +151,8 @@ def _likeliest(request: Request, searched: Searched) -> Iterator[Ranked]:
     return networks_by_score(searched.log_pi_LC, request.networks, request.limits)
 
 
-def _no_layout(method: str, request: Request) -> NoLayout:
-    return NoLayout(f"{method}: no layout keeps all of {request.must_keep}; give more room")
+def _no_layout(method: str, request: Request) -> ValueError:
+    return ValueError(f"{method}: no layout keeps all of {request.must_keep}; give more room")
 
 
 def top_k(request: Request) -> Derived:
@@ -176,7 +177,7 @@ def sampled(request: Request) -> Derived:
         if request.allowed(choice):
             scores.add(choice)
     if not scores.considered:
-        raise NoLayout(
+        raise ValueError(
             f"sampled: none of {config.samples} draws keeps {request.must_keep}; give more room, "
             "or more derive.samples, or take derive.method top_k"
         )
@@ -283,7 +284,7 @@ class Scores:
 
     def __post_init__(self) -> None:
         self.searched = read_searches(self.request, self.method)
-        self.request.say(f"{self.method}: at most {self.most} layouts are scored")
+        say(f"{self.method}: at most {self.most} layouts are scored")
 
     @property
     def full(self) -> bool:
@@ -341,7 +342,7 @@ class Scores:
         (choice,) = self.best(1)
         best = self.considered[choice]
         count = len(self.considered)
-        self.request.say(
+        say(
             f"{self.method}: {count} layouts scored, best {best.score.nats_per_token:.4f} nats: "
             f"{layout_letters(best.layout)}"
         )

@@ -374,7 +374,7 @@ def predictor(request: Request) -> Derived:
     probed too. Trainings that are there already are not made again.
 
     Raises:
-        NoLayout: no network keeps the limits.
+        ValueError: no network keeps the limits.
     """
     config, space = request.config.probes, layout_space(request, _proposals(request))
     first = {one.kind: one.label for one in reversed(request.candidates)}

@@ -23,7 +23,7 @@ from itertools import product
 import numpy as np
 
 from model import Candidate, Evidence, Layout, parse_layout
-from nas.derivation.base import Choice, Derived, NoLayout, Request
+from nas.derivation.base import Choice, Derived, Request
 from nas.derivation.config import DeriveConfig
 
 # The best layout of LayoutBench, docs/experiments.md.
@@ -176,6 +176,6 @@ def random_layout(request: Request) -> Derived:
         choice = serving[generator.integers(len(serving))] if serving else None
     if choice is None:
         none = "there is no" if listed else f"{_TRIES:,} draws gave no"
-        raise NoLayout(f"random: {none} layout within {request.must_keep}; give more room")
+        raise ValueError(f"random: {none} layout within {request.must_keep}; give more room")
     evidence = Evidence(method=f"random, seed {request.config.seed}{request.within}")
     return Derived(layout=networks.layout(choice), evidence=evidence)

@@ -9,7 +9,7 @@ import numpy as np
 
 from model import Layout
 from model.blocks import BLOCKS
-from nas.derivation.base import Choice, NoLayout, Request
+from nas.derivation.base import Choice, Request
 from nas.derivation.rules import rows_of_rules
 from nas.derivation.training import NONE, Space
 
@@ -97,7 +97,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     Proposals that do not keep them are left out.
 
     Raises:
-        NoLayout: no network keeps them.
+        ValueError: no network keeps them.
     """
     builder, networks = _Builder(request), request.networks
     labels = [candidate.label for candidate in request.candidates]
@@ -106,7 +106,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     unique = networks.first_forms(filter(request.allowed, some))
     choices = [*islice(unique, None if builder.listed else DRAWN)]
     if not choices:
-        raise NoLayout(f"no layout keeps all of {request.must_keep}; give more room")
+        raise ValueError(f"no layout keeps all of {request.must_keep}; give more room")
     layouts = tuple(networks.layout(choice) for choice in choices)
     space = Space(
         kind_NL=np.array([_row(builder, choice) for choice in choices], dtype=np.int8),

@@ -41,7 +41,7 @@ class Within:
         lies below it. Then the best ones are measured whole, once.
 
         Raises:
-            NoLayout: no layout is predicted within it.
+            ValueError: no layout is predicted within it.
             ValueError: none that was measured is within it.
         """
         name = self.request.config.method

@@ -56,7 +56,6 @@ class Derive:
             alpha_NLC = np.random.default_rng(3).normal(size=(10, SLOTS, 3))
         self.path = write(folder / "pi.npz", alpha_NLC, LABELS)
         self.asked = Counter[str]()
-        self.said: list[str] = []
 
     def score(self, layout: Layout) -> Score:
         self.asked[layout_letters(layout)] += 1
@@ -67,7 +66,7 @@ class Derive:
         limits = () if flops is None else (Limit(cost, flops),)
         request = Request(
             DeriveConfig(method=method, **options), CANDIDATES, SLOTS, cost, {0: self.path},
-            score=self.score, say=self.said.append, limits=limits,
+            score=self.score, limits=limits,
         )  # fmt: skip
         return method_of(method)(request)
 

@@ -33,7 +33,6 @@ class Training:
     """Trainings of exactly those nats; half length is 0.3 worse."""
 
     asked: list[list[Asked]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
 
     def __call__(
         self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
@@ -52,9 +51,7 @@ class Training:
         config = DeriveConfig.model_validate({"method": method, "probes": probes})
         candidates = tiny.candidates("attention", "dense", "identity")
         limits = () if budget is None else (Limit(COST, budget),)
-        request = Request(
-            config, candidates, slots, COST, limits=limits, train=self, say=self.said.append
-        )
+        request = Request(config, candidates, slots, COST, limits=limits, train=self)
         return method_of(method)(request)
 
 

@@ -8,11 +8,11 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from training.launch import Launch
-from training.step import Forward
 from utils.cores import (
     MOST_OTHER_CORES,
     CpuReading,
@@ -21,6 +21,9 @@ from utils.cores import (
     read_cpu,
     usable_cores,
 )
+
+if TYPE_CHECKING:
+    from training.step import Forward
 
 # The kernel counts in hundredths of a second; less time says too little.
 _LEAST_S = 0.1
@@ -129,7 +132,7 @@ def too_many_threads(
 
 
 def busy_lines(
-    forward: Forward,
+    forward: "Forward",
     before: CpuReading | None,
     read: Callable[[], CpuReading | None] = lambda: read_cpu(core_numbers()),
 ) -> list[str]:

@@ -233,6 +233,16 @@ def test_a_saved_model_needs_few_modules_of_ours():
     assert len([name for name in done.stdout.split() if name.split(".")[0] in OURS]) <= 30
 
 
+def test_what_goes_on_with_a_text_loads_few_modules(undisturbed: Path) -> None:
+    (model,) = undisturbed.glob("retrain/*/seed-0/model")
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tools.generate", model, "--tokens", "1"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert len([name for name in imported if name.split(".")[0] in OURS]) <= 60
+
+
 def test_the_lock_is_exact_and_brings_no_accelerator_packages():
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]

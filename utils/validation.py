@@ -16,7 +16,6 @@ from pydantic_core import ErrorDetails
 
 from utils.text import masked, shorten
 
-# Where a value stands: keys of mappings, places in lists.
 Key = tuple[str | int, ...]
 Said = tuple[Key, str]
 # A section with so many keys or fewer is told whole where one is unknown.

@@ -2,35 +2,46 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, Split
-from data.corpora.downloaded import load_hutter, load_wikitext
-from data.corpora.local import load_files, load_pydoc_topics, load_python_stdlib, load_tree
 
 if TYPE_CHECKING:
     from data.config import DataConfig
+
+    Load = Callable[[DataConfig, CorpusPaths], Corpus]
 
 
 @dataclass(frozen=True)
 class CorpusKind:
     """Reader of a corpus, and the keys of `data` that are its own: one it needs, one it takes."""
 
-    load: "Callable[[DataConfig, CorpusPaths], Corpus]"
+    load: "Load"
     needs: Literal["files", "tree"] | None = None
     takes: Literal["addresses"] | None = None
 
 
+def _reader(module: str, name: str) -> "Load":
+    """A function of a module here, which is imported when a corpus is read."""
+
+    def load(config: "DataConfig", paths: CorpusPaths) -> Corpus:
+        corpus: Corpus = getattr(import_module(f"data.corpora.{module}"), name)(config, paths)
+        return corpus
+
+    return load
+
+
 CORPORA = {
-    "python-stdlib": CorpusKind(load_python_stdlib),
-    "pydoc-topics": CorpusKind(load_pydoc_topics),
-    "wikitext-2": CorpusKind(load_wikitext, takes="addresses"),
-    "wikitext-103": CorpusKind(load_wikitext, takes="addresses"),
-    "enwik8": CorpusKind(load_hutter, takes="addresses"),
-    "text8": CorpusKind(load_hutter, takes="addresses"),
-    "files": CorpusKind(load_files, needs="files"),
-    "tree": CorpusKind(load_tree, needs="tree"),
+    "python-stdlib": CorpusKind(_reader("builtin", "load_python_stdlib")),
+    "pydoc-topics": CorpusKind(_reader("builtin", "load_pydoc_topics")),
+    "wikitext-2": CorpusKind(_reader("downloaded", "load_wikitext"), takes="addresses"),
+    "wikitext-103": CorpusKind(_reader("downloaded", "load_wikitext"), takes="addresses"),
+    "enwik8": CorpusKind(_reader("downloaded", "load_hutter"), takes="addresses"),
+    "text8": CorpusKind(_reader("downloaded", "load_hutter"), takes="addresses"),
+    "files": CorpusKind(_reader("local", "load_files"), needs="files"),
+    "tree": CorpusKind(_reader("local", "load_tree"), needs="tree"),
 }
 
 

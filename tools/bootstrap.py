@@ -39,29 +39,22 @@ def main() -> None:
     if arguments.requirements:
         print("\n".join(requirements(arguments.extras)))
         return
-    name, lock = (
-        (".venv-extras", "requirements-extras.lock")
-        if arguments.extras
-        else (".venv", "requirements.lock")
-    )
-    venv = os.path.join(ROOT, name)
-    stamp = os.path.join(venv, ".ok")
-    if os.path.exists(stamp):
-        os.remove(stamp)
+    extras = "-extras" if arguments.extras else ""
+    venv, lock = os.path.join(ROOT, ".venv" + extras), "requirements" + extras + ".lock"
     # The interpreter whose packages --system-site-packages means.
     version = torch_of(getattr(sys, "_base_executable", None) or sys.executable)
+    options = ["--system-site-packages"] if version else []
+    print("set-up: {} with Python {}.{}.{}".format(venv, *sys.version_info[:3]), flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", *options, venv], check=True)
     if version:
-        say(f"set-up: torch {version} is there already; adding the rest to it")
-        make_venv(venv, "--system-site-packages")
+        print(f"set-up: torch {version} is there already; adding the rest to it", flush=True)
         pip(venv, "the other packages, by version ranges", *requirements(arguments.extras))
     else:
-        make_venv(venv)
         index = os.environ.get("TORCH_INDEX")
         pip(venv, TORCH, TORCH, *(["--extra-index-url", index] if index else []))
         pip(venv, lock, "-r", os.path.join(ROOT, lock))
-    with open(stamp, "w"):
-        pass
-    say("set-up: done")
+    with open(os.path.join(venv, ".ok"), "w"):
+        print("set-up: done")
 
 
 def check_interpreter() -> None:
@@ -104,40 +97,13 @@ def requirements(with_extras: bool) -> "list[str]":
     return sorted({entry for entry in ranges if not entry.startswith("torch>")})
 
 
-def make_venv(venv: str, *options: str) -> None:
-    """A virtual environment; one of another kind or another Python, or half of one, is replaced."""
-    if is_usable(venv, bool(options)):
-        return
-    say("set-up: {} with Python {}.{}.{}".format(venv, *sys.version_info[:3]))
-    subprocess.run([sys.executable, "-m", "venv", "--clear", *options, venv], check=True)
-
-
-def is_usable(venv: str, system_packages: bool) -> bool:
-    """True where the environment is there already, as it would be made now."""
-    wanted = "include-system-site-packages = " + str(system_packages).lower()
-    try:
-        with open(os.path.join(venv, "pyvenv.cfg")) as file:
-            kind_fits = wanted in file.read()
-        ask = "import pip, sys; print(sys.version_info[:2])"
-        python = os.path.join(venv, "bin", "python")
-        answer = subprocess.run([python, "-c", ask], stdout=subprocess.PIPE)
-    except OSError:
-        return False
-    return kind_fits and answer.stdout.decode().strip() == str(sys.version_info[:2])
-
-
 def pip(venv: str, what: str, *arguments: str) -> None:
     """Install quietly."""
-    say("set-up: installing " + what)
+    print("set-up: installing " + what, flush=True)
     python = os.path.join(venv, "bin", "python")
     call = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if subprocess.run([*call, *arguments], stdin=subprocess.DEVNULL).returncode:
         fail("set-up: pip could not install " + what)
-
-
-def say(line: str) -> None:
-    """One line of progress, at once."""
-    print(line, flush=True)
 
 
 def fail(line: str) -> None:

@@ -18,7 +18,6 @@ from utils.text import aligned, visible
 
 if TYPE_CHECKING:
     from data import Corpus, Prepared
-    from model import SoftmaxConfig
     from pipeline.experiment import TextExperiment
 
 HEAD_CHARACTERS, HEAD_PIECES, WIDTH = 500, 48, 100
@@ -66,8 +65,8 @@ def page(experiment: "TextExperiment", run_dir: Path) -> str:
         f"vocabulary: {prepared.tokenizer.vocabulary_size} ids with <doc>; "
         f"digest {prepared.tokenizer.digest}",
     ]
-    if softmax := clusters_of(experiment, prepared):
-        parts.append("\n".join(aligned(list(cluster_rows(softmax, prepared)), 1)))
+    if clusters := list(cluster_rows(experiment, prepared)):
+        parts.append("\n".join(aligned(clusters, 1)))
     if lines := [*reading_lines(experiment, prepared)]:
         parts.append("\n".join(lines))
     parts.append("the training text begins:\n" + head(corpus))
@@ -76,32 +75,18 @@ def page(experiment: "TextExperiment", run_dir: Path) -> str:
 
 
 def split_rows(prepared: "Prepared") -> Iterator[Row]:
-    """One row per split: documents, characters, bytes, tokens, ids used, and words where known."""
+    """One row per split: documents, characters, bytes, tokens, and words where known."""
     notes, words = prepared.notes, prepared.notes.get("words", {})
-    unknown = prepared.tokenizer.unknown_id is not None
-    head = ["", "documents", "characters", "bytes", "tokens", "bytes/token", "ids used"]
-    yield [*head, *(["<unk>"] if unknown else []), *(["words", "tokens/word"] if words else [])]
-    for split, ids in prepared.tokens.items():
+    head = ["", "documents", "characters", "bytes", "tokens", "bytes/token"]
+    yield [*head, *(["words", "tokens/word"] if words else [])]
+    for split in prepared.tokens:
         tokens, raw = notes["tokens"][split], notes["bytes"][split]
         row = [split, *(f"{notes[key][split]:,}" for key in ("documents", "characters", "bytes"))]
-        row += [f"{tokens:,}", f"{raw / tokens:.3f}", f"{used(ids, prepared):.1%}"]
-        if unknown:
-            row.append(f"{notes['unknown'][split] / tokens:.2%}")
+        row += [f"{tokens:,}", f"{raw / tokens:.3f}"]
         if words:
             count = words.get(split)
             row += [f"{count:,}", f"{tokens / count:.3f}"] if count else ["-", "-"]
         yield row
-
-
-def used(ids: Any, prepared: "Prepared") -> float:
-    """The part of the vocabulary that a split uses; it is read in parts."""
-    import numpy as np
-
-    size, step = prepared.tokenizer.vocabulary_size, 1 << 20
-    seen_V = np.zeros(size, dtype=np.bool_)
-    for start in range(0, len(ids), step):
-        seen_V[ids[start : start + step]] = True
-    return float(seen_V.mean())
 
 
 def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
@@ -138,29 +123,25 @@ def reading_lines(experiment: "TextExperiment", prepared: "Prepared") -> Iterato
     yield from text_warnings(prepared, batches)
 
 
-def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxConfig | None":
-    """The adaptive softmax with its cutoffs in numbers, where there is one.
+def cluster_rows(experiment: "TextExperiment", prepared: "Prepared") -> Iterator[Row]:
+    """One row per cluster of an adaptive softmax: its ids, and its part of the training tokens.
 
     Raises:
         ValueError: a cutoff does not lie inside the vocabulary.
     """
-    from pipeline.plan import softmax_of
+    from pipeline.plan import cluster_mass, softmax_of
 
     if experiment.model is None:
-        return None
+        return
     softmax = softmax_of(experiment.model, experiment.data, prepared)
-    softmax.check_vocabulary(prepared.tokenizer.vocabulary_size)
-    return softmax if softmax.cutoffs else None
-
-
-def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row]:
-    """One row per cluster: its ids, and its part of the training tokens."""
-    from pipeline.plan import cluster_mass
-
+    vocabulary = prepared.tokenizer.vocabulary_size
+    softmax.check_vocabulary(vocabulary)
+    if not softmax.cutoffs:
+        return
     yield "cluster", "ids", "of the training tokens"
-    bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)
     masses = cluster_mass(prepared.counts_V, softmax.cutoffs)
-    for index, ((low, high), mass) in enumerate(zip(pairwise(bounds), masses, strict=True)):
+    bounds = pairwise((0, *softmax.cutoffs, vocabulary))
+    for index, ((low, high), mass) in enumerate(zip(bounds, masses, strict=True)):
         yield f"tail {index}" if index else "head", f"{high - low:,}", f"{mass:.1%}"
 
 

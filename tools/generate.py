@@ -68,12 +68,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="most new tokens of a sample")  # fmt: skip
     add("--temperature", type=float, default=1.0, metavar="T",
         help="above 1 is more even, below 1 sharper, 0 takes the likeliest")  # fmt: skip
-    add(
-        "--top-k",
-        type=cli.number_from(1, MOST),
-        metavar="K",
-        help="keep the K likeliest tokens (default: all)",
-    )
+    add("--top-k", type=cli.number_from(1, MOST), metavar="K",
+        help="keep the K likeliest tokens (default: all)")  # fmt: skip
     add("--top-p", type=float, metavar="P",
         help="keep the likeliest tokens that add up to P (default: all)")  # fmt: skip
     add("--min-p", type=float, metavar="P",
@@ -92,15 +88,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 @dataclass
 class Sampler:
-    """A model with its tokenizer, how text is drawn from it, and how long that took.
+    """A model with its tokenizer, how text is drawn from it, `most` tokens a sample, and how fast.
 
-    Attributes:
-        model: in evaluation mode.
-        tokenizer: the model's own.
-        sampling: how an id is drawn.
-        most: tokens of a sample.
-        tokens: that were read of prompts, and that were drawn.
-        seconds: that these took.
+    `tokens` and `seconds` are those of prompts that were read, and of what was drawn.
     """
 
     model: "LanguageModel"
@@ -188,21 +178,26 @@ def prompt_of(arguments: argparse.Namespace) -> str:
 
 def samples(sampler: Sampler, prompt: Sequence[int], arguments: argparse.Namespace) -> None:
     """Print samples that all go on with the prompt, which is read once."""
+    import torch
+
     reading = sampler.read(prompt, sampler.model.initial_state(1, cached=True))
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         if arguments.count > 1:
             print(f"== seed {seed}")
         # One after the other: what a sample wrote behind the prompt's keys, the next writes over.
-        for text, _, _ in sampler.pieces(reading, generator_of(seed)):
+        generator = torch.Generator().manual_seed(seed)
+        for text, _, _ in sampler.pieces(reading, generator):
             show(text)
         print(flush=True)
 
 
 def talk(sampler: Sampler, prompt: Sequence[int], arguments: argparse.Namespace) -> None:
     """Go on with each line of stdin, in one memory and with one row of draws."""
+    import torch
+
     from data.text import to_text
 
-    generator = generator_of(arguments.seed)
+    generator = torch.Generator().manual_seed(arguments.seed)
     state, unread = sampler.model.initial_state(1, cached=True), list(prompt)
     while line := next_line():
         unread += sampler.tokenizer.encode(to_text(line).rstrip("\r\n")).tolist()
@@ -220,13 +215,6 @@ def next_line() -> bytes:
     if sys.stdin.isatty():
         print("> ", end="", file=sys.stderr, flush=True)
     return sys.stdin.buffer.readline()
-
-
-def generator_of(seed: int) -> "torch.Generator":
-    """Generator of the numbers of a sample."""
-    import torch
-
-    return torch.Generator().manual_seed(seed)
 
 
 def show(text: str) -> None:

@@ -36,8 +36,6 @@ def test_the_numbers_are_those_of_the_files(
     size = (folder / "train.txt").stat().st_size
     assert cells(text, "train")[1:5] == ["1", f"{size:,}", f"{size:,}", f"{size + 1:,}"]
     assert cells(text, "valid")[1:6] == ["1", "127", "128", "129", f"{128 / 129:.3f}"]
-    # c a f, the two bytes of e with an accent, space, x, y, newline, <doc>.
-    assert cells(text, "valid")[6] == f"{10 / 257:.1%}"
     assert "valid: 1 of 2 lines of 60+ characters (50.0%)" in text
     assert "tokenizer: bytes, lossless\nvocabulary: 257 ids with <doc>" in text
     ids = [re.split(r"\s{2,}", line)[1] for line in text.splitlines() if "tail" in line]
@@ -69,7 +67,6 @@ def test_a_lossy_model_is_said_to_be(
         "; bits per byte, word perplexity: none; part of the tokens that is <unk>: train 0.00%"
         in text
     )
-    assert "<unk>" in text.splitlines()[3]
 
 
 def test_nothing_that_a_terminal_would_obey_is_printed(
@@ -100,11 +97,7 @@ def test_a_pipe_that_knows_ascii_only_gets_escapes(experiment_file: Path) -> Non
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("data.corpus=filse", "did you mean 'files'"),
         ("data.files.train=nowhere.txt", "nowhere.txt: no such file"),
-        ("data.tokenizer={kind: given, model: x.model}", "x.model: no such file"),
-        ("data.tokenizer={kind: given}", "data.tokenizer.model: kind given needs it"),
-        ("data.tokenizer={kind: bytes, lower_case: true}", "lower_case: has no effect"),
         ("data.tokenizer={kind: bpe, vocabulary: 30000}", "30000 ids asked for"),
         ("model.softmax.cutoffs=[20, 257]", "257 is not below the vocabulary 257"),
     ],

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = set_up(experiment, run_dir)
         if arguments.pareto is not None:
             from pipeline.pareto import derive_front
-            from pipeline.reports import show_drawn, show_report
+            from pipeline.summary import show_drawn, show_report
 
             print(derive_front(plan, arguments.pareto))
             show_drawn("figure", "report.derivation:write_front_figure", run_dir)
@@ -89,7 +89,7 @@ def show(plan: "RunPlan", derivation: "Derivation", arguments: argparse.Namespac
     from model import load_architecture
     from pipeline.derive import choose, considered_text, describe, others_left_out, trained_text
     from pipeline.experiment import carried
-    from pipeline.reports import show_drawn, show_report
+    from pipeline.summary import show_drawn, show_report
 
     experiment, run_dir = plan.experiment, plan.run_dir
     path, derived = run_dir / "architecture.json", derivation.derived

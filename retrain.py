@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.architectures import check_layout, find_architecture, settings_of
         from pipeline.experiment import carried, experiment_of
         from pipeline.plan import set_up
-        from pipeline.reports import show_report
         from pipeline.retrain import copy_chosen, finish_retrain, open_retraining, show_result
+        from pipeline.summary import show_report
         from training.distributed import join
         from training.trackers import check_trackers
 

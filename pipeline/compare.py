@@ -19,9 +19,9 @@ from pipeline.experiment import dump_experiment
 from pipeline.jobs import Countdown, Job, run_all
 from pipeline.opponents import Contestant, equal_cost
 from pipeline.plan import RunPlan
-from pipeline.reports import drawn
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
+from pipeline.summary import drawn
 from training.evaluation import Evaluation
 from training.run_dir import WORDS
 from training.signals import StopRequest

@@ -1,8 +1,8 @@
 """Runs of verbs in processes of their own, so many at a time."""
 
 import argparse
-import heapq
 import importlib
+import math
 import os
 import re
 import signal
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -63,49 +64,32 @@ def run_scripts(
     file, log = run / "experiment.yaml", run / "trial.log"
     write_whole(file, dump_experiment(experiment))
     given = [str(file), *(arguments or ("--run", str(run))), "--scripts", *scripts]
-    process = _started(given, log, environment)
-    try:
-        while (code := process.poll()) is None:
-            if stop.number is not None:
-                _end(process)
-                raise Stopped(stop.number)
-            time.sleep(_POLL_S)
-    finally:
-        _kill(process)
-    if code:
-        raise Failed(reason_of(code, log), code)
-
-
-def _started(
-    arguments: Sequence[str], log: Path, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(_PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as output:
-        return subprocess.Popen(
-            [*_CHILD, *arguments],
+        process = subprocess.Popen(
+            [*_CHILD, *given],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment, **own},
             start_new_session=True,
         )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask for a checkpoint and an end."""
-    process.terminate()
     try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End it at once, with all that it started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        while (code := process.poll()) is None:
+            if stop.number is not None:
+                # It saves a checkpoint; below it ends at once, with all that it started.
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE_S)
+                raise Stopped(stop.number)
+            time.sleep(_POLL_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code:
+        raise Failed(reason_of(code, log), code)
 
 
 def reason_of(code: int, log: Path) -> str:
@@ -129,32 +113,6 @@ def last_words(log: Path) -> str:
     return ["no word in its log", *lines[-1:], *errors[-1:]][-1][:300]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the scripts in turn; the exit code of the first that fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scripts", nargs="+", required=True)
-    options, rest = parser.parse_known_args(arguments)
-    threading.Thread(target=_end_with_starter, daemon=True).start()
-    print(_START, *options.scripts, flush=True)
-    for script in options.scripts:
-        # The scripts name themselves in what they print.
-        sys.argv = [str(_PROGRAM / f"{script}.py"), *rest]
-        code: int = importlib.import_module(script).main(rest)
-        sys.stdout.flush()
-        if code:
-            return code
-    return 0
-
-
-def _end_with_starter() -> None:
-    os.read(sys.stdin.fileno(), 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 @dataclass(frozen=True)
 class Job:
     """One run: scripts in their order, in a run directory; the name is for messages.
@@ -171,37 +129,25 @@ class Job:
 
 
 class Countdown:
-    """How many of so many runs are done, and about how long the others take, some at a time.
-
-    Each of the workers begins a run at once when another ends; who ends is taken to be who began
-    first.
-    """
+    """How many of so many runs are done, and about how long the others take, some at a time."""
 
     def __init__(
         self, total: int, workers: int = 1, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._total, self._done, self._taken_s, self._clock = total, 0, 0.0, clock
-        self._began_s = [clock()] * min(workers, total)
+        self._total, self._workers, self._clock = total, workers, clock
+        self._done, self._began_s = 0, clock()
         self._lock = threading.Lock()
 
     def line(self, words: str) -> str:
         """The words about a run that is done, between its number and the time that is left."""
         with self._lock:
-            now_s = self._clock()
-            self._taken_s += now_s - self._began_s.pop(0)
             self._done += 1
-            if self._done + len(self._began_s) < self._total:
-                self._began_s.append(now_s)
-            left = f"; about {duration(self._left_s(now_s))} left" if self._began_s else ""
+            passed_s = self._clock() - self._began_s
+            rounds_done = math.ceil(self._done / self._workers)
+            rounds_left = math.ceil(self._total / self._workers) - rounds_done
+            left_s = passed_s / rounds_done * max(rounds_left, 1)
+            left = f"; about {duration(left_s)} left" if self._done < self._total else ""
             return f"[{self._done}/{self._total}] {words}{left}"
-
-    def _left_s(self, now_s: float) -> float:
-        """Until the last run ends, where each takes as long as the mean of those that are done."""
-        each_s = self._taken_s / self._done
-        ends_s = [max(began_s + each_s, now_s) for began_s in self._began_s]
-        for _ in range(self._total - self._done - len(ends_s)):
-            heapq.heapreplace(ends_s, ends_s[0] + each_s)
-        return max(ends_s) - now_s
 
 
 def run_all(
@@ -301,3 +247,29 @@ def layout_job(experiment: Experiment, letters: str, seed: int, folder: Path) ->
 def training_result(job: Job) -> Path | None:
     """The result.json of a layout's training; None before its end."""
     return min(job.folder.glob("retrain/*/seed-*/result.json"), default=None)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the scripts in turn; the exit code of the first that fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scripts", nargs="+", required=True)
+    options, rest = parser.parse_known_args(arguments)
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    print(_START, *options.scripts, flush=True)
+    for script in options.scripts:
+        # The scripts name themselves in what they print.
+        sys.argv = [str(_PROGRAM / f"{script}.py"), *rest]
+        code: int = importlib.import_module(script).main(rest)
+        sys.stdout.flush()
+        if code:
+            return code
+    return 0
+
+
+def _end_with_starter() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from data import load_tokenizer
-from model import Architecture, LanguageModel, build_model, load_model, save_model
+from model import Architecture, LanguageModel, build_model, save_model
 from pipeline.architectures import (
     architecture_hash,
     blind_caveats,
@@ -18,7 +17,7 @@ from pipeline.architectures import (
 )
 from pipeline.devices import busy_lines
 from pipeline.plan import RunPlan
-from pipeline.run_files import MODEL, MODEL_FILES, read_result
+from pipeline.run_files import MODEL_FILES, read_result
 from pipeline.summary import (
     fine_tune_lines,
     memory_line,
@@ -37,7 +36,7 @@ from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
-from utils.files import folder_made_whole, why_not_ours, words_of, write_whole
+from utils.files import folder_made_whole, why_not_ours, write_whole
 from utils.screen import announce
 
 
@@ -113,15 +112,9 @@ def open_retraining(plan: RunPlan, architecture: Architecture) -> Trainer:
 
 
 def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> Path:
-    """Take the best step, test it once; write the model folder, then result.json.
-
-    Raises:
-        ValueError: the best checkpoint is damaged.
-    """
+    """Take the best step, test it once; write the model folder, then result.json."""
     path, folder = trainer.folder / "result.json", trainer.folder / "model"
-    if not path.exists() or (problem := _problem_of(folder)):
-        if path.exists():
-            print(f"{problem}; the model folder is made again from the best step")
+    if not path.exists():
         announce(f"testing the weights of step {trainer.state.best.step}, the best on validation")
         trainer.take_best()
         with folder_made_whole(folder, MODEL_FILES) as work:
@@ -130,17 +123,6 @@ def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) 
         result = _result(plan, trainer, architecture)
         write_whole(path, json.dumps(result, indent=1) + "\n")
     return path
-
-
-def _problem_of(folder: Path) -> str | None:
-    if missing := [name for name in MODEL if not (folder / name).is_file()]:
-        return f"{folder}: {', '.join(missing)} not found"
-    try:
-        load_model(folder)
-        load_tokenizer(folder)
-    except (ValueError, OSError) as error:
-        return words_of(error)
-    return None
 
 
 def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict[str, Any]:

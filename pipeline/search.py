@@ -30,13 +30,14 @@ from pipeline.caveats import (
 from pipeline.devices import busy_lines
 from pipeline.experiment import Experiment
 from pipeline.plan import RunPlan
-from pipeline.reports import drawn, show_report
 from pipeline.summary import (
+    drawn,
     memory_line,
     optimiser_line,
     options_lines,
     parameter_count,
     passes_line,
+    show_report,
     softmax_line,
     text_summary,
     text_warnings,

@@ -1,9 +1,10 @@
-"""What a phase says before its first step; train.log keeps it."""
+"""What a phase says before its first step, which train.log keeps, and what it draws at its end."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from pipeline.plan import RunPlan, cluster_mass
 from training.config import OptimiserConfig
 from training.optim import Stages, slots_of, warmup_steps
 from training.state import TrainState
+from utils.files import words_of
+from utils.screen import say
+from utils.text import visible
 
 # With fewer held-out tokens the error of a mean is larger than what layouts differ by.
 LEAST_TOKENS = 10_000
@@ -182,3 +186,33 @@ def memory_line(state: TrainState) -> str:
 def parameter_count(model: torch.nn.Module) -> int:
     """How many numbers are trained."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def drawn(place: str, *arguments: Any) -> Any:
+    """What a function draws, named `module:function`; None, with a warning, where it fails.
+
+    Figures come last, and what was trained or chosen is kept: no failure of a font, a file of the
+    run, a full disk or matplotlib, which is imported here, may take from the user the lines that
+    follow, or the exit code.
+    """
+    module, _, name = place.partition(":")
+    try:
+        return getattr(import_module(module), name)(*arguments)
+    except Exception as error:  # whatever matplotlib raises
+        words = f"{type(error).__name__}: {error}"
+        if isinstance(error, ValueError | OSError):
+            words = words_of(error)
+        say(f"warning: not drawn: {visible(words)}; all else is done and kept")
+        return None
+
+
+def show_drawn(what: str, place: str, *arguments: Any) -> None:
+    """Print the path of what is drawn, where it can be."""
+    if (path := drawn(place, *arguments)) is not None:
+        print(f"{what}: {path}")
+
+
+def show_report(plan: RunPlan) -> None:
+    """Write RUN/report.html from the run's files and name it, unless run.figures is false."""
+    if plan.experiment.run.figures:
+        show_drawn("report", "report.page:write_report", plan.run_dir)

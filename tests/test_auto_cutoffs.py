@@ -66,7 +66,7 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
         given.update(options)
         return (20, 60)
 
-    monkeypatch.setattr("pipeline.plan.optimal_cutoffs", spying)
+    monkeypatch.setattr("model.cutoffs.optimal_cutoffs", spying)
     assert bench.softmax.cutoffs == (20, 60)
     sizes = {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
     assert given == {**sizes, "head_width": None, "least_head_mass": 0.75}

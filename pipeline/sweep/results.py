@@ -18,8 +18,8 @@ from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.costs import time_models
 from pipeline.experiment import dump_experiment
 from pipeline.plan import RunPlan
-from pipeline.reports import drawn
 from pipeline.run_files import remove_weights
+from pipeline.summary import drawn
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
 from report.sweep.trials import Objective, Row, done, front
 from report.sweep.trials import Sweep as Summary

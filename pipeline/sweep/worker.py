@@ -26,10 +26,10 @@ from pipeline.architectures import find_architecture
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, set_up
-from pipeline.reports import show_report
 from pipeline.retrain import copy_chosen, finish_retrain, open_retraining
 from pipeline.run_files import read_result, search_folder
 from pipeline.search import check_searchable, finish_searches, search_trainer
+from pipeline.summary import show_report
 from pipeline.sweep.plan import Sweep, trial_experiment
 from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem
 from pipeline.trainings import LayoutTrainings, seeded

@@ -81,23 +81,9 @@ def test_a_countdown_says_what_is_done_and_how_long_the_rest_takes() -> None:
     ]
 
 
-def test_a_countdown_of_several_workers_knows_what_is_under_way() -> None:
+def test_a_countdown_of_several_workers_counts_their_rounds() -> None:
     """Five runs of ten seconds, two at a time: they end at 10, 10, 20, 20 and 30."""
     times_s = iter([0.0, 10.0, 10.0, 20.0, 20.0, 30.0])
     countdown = Countdown(5, workers=2, clock=lambda: next(times_s))
     left = [countdown.line("").partition("; ")[2] for _ in range(5)]
     assert left == [f"about 0:{rest_s} left" for rest_s in (20, 20, 10, 10)] + [""]
-
-
-def test_a_countdown_of_fewer_runs_than_workers_ends_with_the_last_run() -> None:
-    times_s = iter([0.0, 10.0, 15.0])
-    countdown = Countdown(2, workers=5, clock=lambda: next(times_s))
-    assert [countdown.line(name) for name in "ab"] == ["[1/2] a; about 0:00 left", "[2/2] b"]
-
-
-def test_a_countdown_expects_what_takes_longer_than_others_at_once() -> None:
-    """At 30 the mean is 20: the run of 0 is late and ends now, those of 10 and 30 at 30 and 50."""
-    times_s = iter([0.0, 10.0, 30.0])
-    countdown = Countdown(8, workers=3, clock=lambda: next(times_s))
-    countdown.line("a")
-    assert countdown.line("b") == "[2/8] b; about 0:40 left"

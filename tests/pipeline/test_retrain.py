@@ -148,38 +148,11 @@ def test_what_a_killed_copy_of_the_model_left_is_removed(retrained: Path) -> Non
     assert not list(retrained.glob(".model.*"))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "architecture.json", ""])
-def test_a_damaged_or_lost_model_folder_is_made_again_and_never_carried_on(
-    retrained: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    result, folder = retrained / "retrain/layout-addi/seed-0/result.json", retrained / "model"
-    before, whole = json.loads(result.read_text()), files_of(result.parent / "model")
-    if name:
-        (result.parent / "model" / name).write_bytes(whole[name][:100])
-    else:
-        shutil.rmtree(result.parent / "model")
-    run(retrain, retrained)
-    assert "the model folder is made again from the best step" in capsys.readouterr().out
-    assert files_of(result.parent / "model") == whole
-    assert {path: files_of(folder)[path] for path in whole} == whole
-    assert json.loads(result.read_text()) == before
-
-
 def test_other_dropouts_are_another_run(experiment_file: Path, retrained: Path) -> None:
     plan = plan_of(experiment_file, retrained, "model.dropout_attention=0.2")
     trainer = retrain_trainer(plan, load_architecture(retrained / "architecture.json"))
     with pytest.raises(ValueError, match=r"dropout\.attention is 0\.0 there and 0\.2 here"):
         trainer.open()
-
-
-def test_damaged_metrics_are_one_line(retrained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = retrained / "retrain/layout-addi/seed-0"
-    (folder / "result.json").unlink()
-    content = (folder / "metrics.jsonl").read_bytes()
-    (folder / "metrics.jsonl").write_bytes(b"nonsense\n" + content[9:-9])
-    assert "metrics.jsonl" in refused(retrain.main, capsys, retrained)
-    (folder / "metrics.jsonl").write_bytes(content)
-    run(retrain, retrained)
 
 
 @pytest.mark.slow

@@ -14,11 +14,6 @@ from utils.text import aligned, compact, shorten
 
 Interval = tuple[float, float]
 _TEXT = ("name", "layout", "role", "equal")
-_NUMBERS = (
-    "n", "parameters", "flops_per_token", "latency_ms", "nats_per_token", "perplexity",
-    "bits_per_byte", "valid_nats_per_token", "word_perplexity", "relative_latency",
-    "relative_perplexity",
-)  # fmt: skip
 _WIDTH, _SHORTEST_NAME = 100, 9
 _LONGEST_LAYOUT = 16  # in the table of a terminal
 _LONGEST_CELL = 40  # of a layout on the page
@@ -28,7 +23,7 @@ CHOSEN_ROLES = ("searched", "chosen")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of `comparison.csv`, one per network, and what `comparison.json` says.
+    """The content of a run's `comparison.json`; `rows` has one row per network.
 
     `reference` is the row that others are multiples of. Intervals are by the name of the row, of
     95%: `intervals` over the seeds, where there are several, `latency_intervals` over the rounds
@@ -71,26 +66,18 @@ class Comparison:
 
 
 def read_comparison(run_folder: Path) -> Comparison:
-    """Read `comparison.csv` and `comparison.json`.
+    """Read `comparison.json`.
 
     Raises:
-        ValueError: one of the files is broken; the message names it.
+        ValueError: the file is broken; the message names it.
     """
-    path = run_folder / "comparison.csv"
+    path = run_folder / "comparison.json"
+    summary = read_json(path)
     with reading(path):
-        rows = pd.read_csv(
-            path,
-            # A layout may be called nan.
-            dtype={**dict.fromkeys(_TEXT, str), **dict.fromkeys(_NUMBERS, float)},
-            keep_default_na=False,
-            na_values={name: ["", "nan"] for name in _NUMBERS},
-        )
-        if missing := {*_TEXT, *_NUMBERS} - {*rows}:
-            raise KeyError(", ".join(sorted(missing)))
-    summary = read_json(run_folder / "comparison.json")
-    with reading(run_folder / "comparison.json"):
+        rows = pd.DataFrame(summary["rows"])
+        numbers = [column for column in rows if column not in _TEXT]
         return Comparison(
-            rows,
+            rows.astype(dict.fromkeys(numbers, float)),
             verdict=summary["verdict"],
             latency_note=summary["latency_note"],
             remarks="\n".join(summary["remarks"]),

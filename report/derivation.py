@@ -24,18 +24,12 @@ _BLUE, _GREY, _TITLE = "#0072b2", "#999999", "#666666"
 _MOST_NAMES = 12
 # So many times as far from the best as the front's median the axis reaches.
 _MOST_TYPICAL = 4.0
-_TEXTS = ("rule", "layout", "length", "answer")
-_NUMBERS = (
-    "front", "cost", "times_reference", "nats_per_token", "valid_nats", "expected_nats",
-    "expected_sd", "flops_per_token", "foreseen_nats",
-)  # fmt: skip
 
 
 def _read_table(path: Path) -> pd.DataFrame:
     with reading(path):
-        types = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, float)}
         unknown = {"foreseen_nats": [""]}
-        return pd.read_csv(path, dtype=types, keep_default_na=False, na_values=unknown)
+        return pd.read_csv(path, keep_default_na=False, na_values=unknown)
 
 
 @dataclass(frozen=True)

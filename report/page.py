@@ -36,7 +36,7 @@ def write_report(run_folder: Path) -> Path:
         for folder in seed_folders(run_folder / "search")
     }
     known = [trajectory for trajectory in searches.values() if trajectory is not None]
-    is_compared = (run_folder / "comparison.csv").exists()
+    is_compared = (run_folder / "comparison.json").exists()
     comparison = read_comparison(run_folder) if is_compared else None
     chosen, others = read_layouts(run_folder)
     layouts = [*([chosen] if chosen else []), *others]

@@ -4,7 +4,6 @@ Where a record is made again, these tests fail and show the sentence to write in
 docs/experiments are dated notes of a laboratory and stay as they were written.
 """
 
-import csv
 import json
 import statistics
 from collections.abc import Callable, Iterator
@@ -268,11 +267,6 @@ def test_a_page_says_what_the_records_say(claims: Callable[[], Claims]) -> None:
 
 def test_the_table_of_the_demo_is_its_record(tmp_path: Path) -> None:
     """As compare.py prints it, up to the verdict."""
-    rows = record("demo.json")["rows"]
-    with (tmp_path / "comparison.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
     said = {"intervals": {}, "latency_interval_ms": {}, **record("demo.json")}
     (tmp_path / "comparison.json").write_text(json.dumps(said), encoding="utf-8")
     printed = text_table(read_comparison(tmp_path)).partition("\nforward latency")[0]

@@ -1,5 +1,7 @@
 """Run folders as search, retraining and comparison leave them, small and made by hand."""
 
+import csv
+import io
 import json
 import math
 import random
@@ -33,6 +35,10 @@ CSV_ROWS = (
     "argmax-0,a d a d i d,1,1234567,2410000.0,3.456,4.1,60.3403,2.05,4.0,searched,,,,\n"
     "interleaved,a d a d a d,1,1300000,2810000.0,,4.12,61.5592,2.0561,4.02,opponent,,,,\n"
 )
+
+
+def _cell(key: str, text: str) -> str | float | None:
+    return text if key in ("name", "layout", "role", "equal") else float(text) if text else None
 
 
 class Maker:
@@ -119,8 +125,12 @@ class Maker:
             "verdict": "no verdict possible (n = 1)", "latency_note": "median of 30 passes",
             "remarks": [], "reference": "", "intervals": {}, "latency_interval_ms": {},
         }  # fmt: skip
-        (self.run / "comparison.csv").write_text(CSV_HEAD + rows)
-        (self.run / "comparison.json").write_text(json.dumps(summary | said))
+        table = [
+            {key: _cell(key, text) for key, text in row.items()}
+            for row in csv.DictReader(io.StringIO(CSV_HEAD + rows))
+        ]
+        content = {"rows": table, **summary, **said}
+        (self.run / "comparison.json").write_text(json.dumps(content))
         return self.run
 
 

@@ -128,7 +128,7 @@ BLOCKS = '{"kind": "blocks", "step": 1, "blocks": [{"slot": 0, "label": "x"}]}\n
         ("retrain/par-5/seed-0/metrics.jsonl", BLOCKS),
         ("search/seed-0/environment.json", "[]"),
         ("search/seed-0/pi.npz", "zip"),
-        ("comparison.csv", "name\n"),
+        ("comparison.json", "{}"),
     ],
 )
 def test_a_broken_file_is_named_and_the_old_page_stays(make, name, text):

@@ -17,7 +17,7 @@ INFO = "info.json"
 
 def default_cache() -> Path:
     """PARNAS_CACHE, or ~/.cache/parnas."""
-    return Path(os.environ.get("PARNAS_CACHE") or "~/.cache/parnas").expanduser()
+    return Path(os.path.expanduser(os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"))
 
 
 @contextmanager

@@ -29,12 +29,6 @@ def test_the_import_of_torch_is_announced_before_it_begins() -> None:
     assert second == f"the package torch is missing: {remedy}"
 
 
-def test_what_is_loaded_is_not_announced(capsys: Capture) -> None:
-    with exit_codes.user_errors():
-        pass
-    assert capsys.readouterr().err == ""
-
-
 def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
         monkeypatch.setenv(name, value)

@@ -21,12 +21,6 @@ def _called_with_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", URL])
 
 
-def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", "a=[1, 2]"])
-    assert cli.resume_command().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
-    assert "secret" not in cli.command("search.py", Path("r"), URL)
-
-
 @pytest.mark.parametrize(
     ("typed", "shown"),
     [
@@ -50,16 +44,6 @@ def test_a_command_on_the_screen_names_the_interpreter_that_runs(
     for module in ("tools.latency", "benchmarks.headline"):
         monkeypatch.setattr(sys, "argv", [f"{here}/{module.replace('.', '/')}.py", "x.yaml"])
         assert cli.resume_command() == f"{shown} -m {module} x.yaml"
-
-
-def test_a_command_in_a_file_names_no_interpreter_of_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "orig_argv", ["/opt/venv/bin/python"])
-    monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml"])
-    kept = cli.command("search.py", Path("runs/x"), interpreter=cli.INTERPRETER_IN_FILES)
-    assert kept == "python search.py runs/x"
 
 
 @pytest.mark.usefixtures("_called_with_a_password")
@@ -89,23 +73,13 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
     ("command", "said"),
     [
         ("search", "search.py: the following arguments are required: experiment; --help"),
-        ("search tiny.yaml more", "unrecognized arguments: more; --help"),
-        ("search tiny.yaml --set", "argument --set: expected one argument; --help"),
         ("search tiny.yaml --set x", "--set x: expected KEY=VALUE, for example"),
         ("search tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
-        ("derive tiny.yaml --run train.txt/x", "train.txt is a file; give a directory"),
-        ("retrain tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
-        ("compare tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
         ("tools.confirm tiny.yaml .", ".: a directory; give a YAML file"),
-        ("tools.options x", "python -m tools.options: unrecognized arguments: x; --help"),
-        ("tools.evaluate m --data x --window x", "--window: expected a number or none, found 'x'"),
-        ("sweep tiny.yaml --workers x", "--workers: expected a number from 1 to 1024, found"),
         ("sweep tiny.yaml --workers 1025", "a number from 1 to 1024, found '1025'"),
-        ("sweep tiny.yaml --workers " + 5000 * "9", "expected a number from 1 to 1024, found '999"),
         ("sweep tiny.yaml --worker --retry-failed", "--retry-failed: give it where the sweep was"),
         ("retrain tiny.yaml --layout 'x y z w'", "position 4: 'w' is none of a (attention)"),
         ("retrain tiny.yaml --layout 'a d a c'", "; no candidate is of kind short_conv"),
-        ("retrain tiny.yaml --layout 'a d'", "--layout: 'a d' has 2 slots, model.slots is 4; give"),
         # Before a text is read.
         ("retrain tiny.yaml --check --layout 'a d'", "--layout: 'a d' has 2 slots, model.slots"),
         ("derive tiny.yaml --method layout --set 'derive.layout=a d'",
@@ -118,7 +92,6 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         ("retrain tiny.yaml", "run derive.py"),
         ("compare tiny.yaml", "run derive.py"),
         ("search tiny.yaml --set run.device=cuda:99", "cuda:99 is not there"),
-        ("search tiny.yaml --set model.softmax.cutoffs=[20,257]", "257 is not below the vocab"),
         ("search tiny.yaml --set data.tokenizer.kind=bpe --set data.tokenizer.vocabulary=30000",
          "30000 ids asked for"),
         ("search empty", "give a YAML file"),

@@ -96,13 +96,6 @@ def test_ctrl_c_stops_all_after_a_checkpoint_and_the_same_command_goes_on(
     assert_trained_alike(one, two, 2)
 
 
-@pytest.mark.parametrize("jobs", ["0", "65", "two"])
-def test_a_number_of_jobs_that_cannot_be_is_refused(
-    both: tuple[Path, Path], capsys: pytest.CaptureFixture[str], jobs: str
-) -> None:
-    assert "--jobs: " in refused(compare, capsys, both[0], "--jobs", jobs)
-
-
 @pytest.mark.slow
 def test_a_training_that_diverges_is_named_and_ends_all_with_its_code(
     both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]

@@ -134,13 +134,6 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
     assert dump_experiment(load_experiment(write(text))) == text
 
 
-def test_the_round_trip_resolves_nothing_but_defaults(write):
-    text = dump_experiment(load_experiment(write(VALID)))
-    assert "  resample_every: auto\n" in text
-    assert "  window: null\n" in text
-    assert "  log_every: 50\n" in text
-
-
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
@@ -239,11 +232,6 @@ def test_a_mistake_in_a_candidate_is_one_line(problems, options, problem):
     assert problems(text) == [f"x.yaml:10: model.candidates[3].{problem}"]
 
 
-def test_as_many_clusters_as_tokens_are_allowed(write):
-    added = "identity, {kind: routing, clusters: 128}]"
-    assert load_experiment(write(changed("identity]", added)))
-
-
 def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
     text = changed("steps: 300\n  tau", "steps: ten\n  tau")
     text = text.replace("slots: 4", "slots: 0").replace("seed: 3", "sed: 3")
@@ -282,11 +270,6 @@ def test_an_empty_file_lacks_its_sections(problems):
     missing = [f"x.yaml:1: {name}: missing; it has no default" for name in
                ("data", "model", "search", "retrain")]  # fmt: skip
     assert problems("") == problems("", "run.seed=1") == missing
-
-
-def test_a_directory_is_no_experiment(tmp_path):
-    with pytest.raises(ExperimentError, match=r": a directory; give a YAML file"):
-        load_experiment(tmp_path)
 
 
 def test_what_a_run_has_written_names_the_run(tmp_path):
@@ -355,15 +338,6 @@ def test_a_mistake_in_an_override_names_the_override(problems, override, line):
     assert problems(VALID, override) == [f"--set {shown}: {line}"]
 
 
-def test_an_override_can_mend_the_file(write):
-    assert load_experiment(write(changed("slots: 4", "slots: four")), ["model.slots=6"])
-
-
-def test_a_missing_file_is_left_to_rise():
-    with pytest.raises(FileNotFoundError):
-        load_experiment(Path("there/is/none.yaml"))
-
-
 scalars = (
     st.none()
     | st.booleans()
@@ -393,11 +367,6 @@ def test_what_is_dumped_is_read_again(value):
 
 def arguments(experiment, run=None):
     return cli.parser("").parse_args([str(experiment), *(["--run", run] if run else [])])
-
-
-def test_a_files_run_directory_has_its_name():
-    assert cli.locate(arguments("configs/a b.yaml"))[1] == Path("runs/a b")
-    assert cli.locate(arguments("configs/a.yaml", "r"))[1] == Path("r")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import derive
 import retrain
 import search
 from tests.runs import (
@@ -33,11 +32,6 @@ def cut(path: Path) -> None:
 
 def lost(path: Path) -> None:
     path.unlink()
-
-
-def folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
 
 
 def test_a_broken_checkpoint_is_one_line_and_nothing_is_changed(
@@ -78,23 +72,6 @@ def test_a_lost_trajectory_is_one_line_and_nothing_is_changed(
         assert state_of(place) == before
 
 
-def test_best_weights_that_are_broken_are_one_line(
-    experiment_file: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    # With such a rate no weight changes, so no later validation is better than the first.
-    options = ["--run", tmp_path / "run", *settings("retrain.optimiser.lr=1e-30"), *LAYOUT]
-    place = tmp_path / "run" / RETRAIN
-    run(retrain, experiment_file, *options)
-    assert load_result(place / "result.json")["best_step"] == 10
-    (place / "result.json").unlink()
-    best = place / "best-10.safetensors"
-    content = best.read_bytes()
-    cut(best)
-    assert "best-10.safetensors: " in refused(retrain, capsys, experiment_file, *options)
-    best.write_bytes(content)
-    run(retrain, experiment_file, *options)
-
-
 def test_the_weights_of_the_last_step_serve_where_they_are_the_best(
     experiment_file: Path, undisturbed: Path, half_way: Path
 ) -> None:
@@ -109,16 +86,6 @@ def test_the_weights_of_the_last_step_serve_where_they_are_the_best(
     for name in ("result.json", "model/model.safetensors"):
         assert (place / name).exists()
     assert load_result(place / "result.json") == load_result(undisturbed / RETRAIN / "result.json")
-
-
-@pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "train.log", "identity.json", "lock", "last.safetensors"]
-)
-def test_a_folder_where_a_file_should_be_is_one_line(
-    experiment_file: Path, half_way: Path, capsys: Capture, name: str
-) -> None:
-    folder(half_way / SEARCH / name)
-    assert name in refused(search, capsys, experiment_file, "--run", half_way)
 
 
 def test_a_torn_last_line_of_the_metrics_is_cut_and_another_one_is_refused(
@@ -159,17 +126,6 @@ def test_a_retraining_whose_metrics_are_lost_counts_its_validations_all_the_same
         for folder in (undisturbed, half_way)
     ]
     assert counts[0] == counts[1] > 1
-
-
-def test_a_derivation_from_a_lost_trajectory_does_not_send_in_a_circle(
-    experiment_file: Path, searched: Path, capsys: Capture
-) -> None:
-    for damage in (cut, lost):
-        damage(searched / SEARCH / "pi.npz")
-        for script in (derive, search):
-            line = refused(script, capsys, experiment_file, "--run", searched)
-            assert "run search.py" not in line
-            assert line.count("put the right pi.npz back, or remove") == 1
 
 
 def test_law_8_a_run_goes_on_in_another_place(
@@ -226,15 +182,6 @@ def test_names_of_any_kind_work(
     run(retrain, f"./{name}.yaml", *short, *LAYOUT)
     run(search, f"runs/{name}")
     assert (home / "runs" / name / RETRAIN / "model/tokenizer.json").exists()
-
-
-@pytest.mark.parametrize("given", ["~nobody-of-this-name/train.txt", "no/such.txt", "a\\0b", "."])
-def test_paths_that_lead_nowhere_are_one_line(
-    experiment_file: Path, tmp_path: Path, capsys: Capture, given: str
-) -> None:
-    path = settings(f'data.files.train="{given}"')
-    line = refused(search, capsys, experiment_file, "--run", tmp_path / "run", *path)
-    assert "data.files.train" in line
 
 
 def test_a_cache_that_is_no_folder_names_its_variable(

@@ -114,11 +114,6 @@ def test_weights_of_the_user_stay_where_those_of_a_training_go(tmp_path: Path) -
     assert [name for name in [*ours, *own] if (folder / name).exists()] == own
 
 
-@pytest.mark.parametrize("make", [*map(with_files, [".tmp/x.tmp", "search/lock"])])
-def test_what_holds_nothing_is_a_run_folder_to_be(here: Path, make: Callable[[], str]) -> None:
-    check_run(Path(make()))
-
-
 @pytest.mark.parametrize("name", ["__init__.py", "model.safetensors.old", "notes/why.md"])
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_folder_called_model_in_a_run_stays(

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--workloads", nargs="+", metavar="NAME", choices=WORKLOADS, default=WORKLOADS,
         help="what is timed, of latency (a segment is read: prefill), decode (a token), "
-        "train_step, throughput (data.batch segments are read) (default: all four)",
+        "train_step, throughput (data.batch segments are read)",
     )  # fmt: skip
     parser.add_argument(
         "--validate", type=cli.number_from(0, 1000), default=0, metavar="N",

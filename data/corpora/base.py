@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -30,12 +31,12 @@ def readable_path(base: Path, path: str, key: str, kind: Literal["file", "folder
     """A path of an experiment, from the base; ValueError where it cannot be read."""
     if (why := why_unreadable(base, path, key, kind)) is not None:
         raise ValueError(f"{key}: {why}")
-    return base / Path(path).expanduser()
+    return base / expanduser(path)
 
 
 def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> str | None:
     """Reason why a path of an experiment cannot be read, without the key; None where it can."""
-    full = base / Path(path).expanduser()
+    full = base / expanduser(path)
     if not full.exists():
         return (
             f"{full}: no such {kind}; relative paths start from {base.resolve()}: start "

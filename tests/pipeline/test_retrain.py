@@ -2,7 +2,6 @@
 
 import errno
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -136,23 +135,6 @@ def test_the_chosen_model_is_carried_whole_or_not_at_all(
     after = files_of(retrained / "model")
     assert json.loads(after["result.json"])["name"] == "interleaved"
     assert json.loads(after["architecture.json"])["name"] == "interleaved"
-
-
-def test_what_a_killed_copy_of_the_model_left_is_removed(retrained: Path) -> None:
-    run(derive, retrained, "--method", "interleaved")
-    for left in (".model.new.tmp", ".model.old.tmp"):
-        shutil.copytree(retrained / "model", retrained / left)
-        (retrained / left / "result.json").write_text("of a killed copy")
-    run(retrain, retrained)
-    assert json.loads((retrained / "model/result.json").read_text())["name"] == "interleaved"
-    assert not list(retrained.glob(".model.*"))
-
-
-def test_other_dropouts_are_another_run(experiment_file: Path, retrained: Path) -> None:
-    plan = plan_of(experiment_file, retrained, "model.dropout_attention=0.2")
-    trainer = retrain_trainer(plan, load_architecture(retrained / "architecture.json"))
-    with pytest.raises(ValueError, match=r"dropout\.attention is 0\.0 there and 0\.2 here"):
-        trainer.open()
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ import derive
 import retrain
 import search
 from pipeline.cli import is_run_folder
-from pipeline.run_files import run_folders
 from pipeline.sweep.plan import SweepPaths
 from tests.runs import settings
 
@@ -47,16 +46,6 @@ def test_a_job_of_several_is_one_before_it_begins_and_the_users_folders_are_none
     touched(tmp_path / "notes/experiment.yaml", tmp_path / "search/results/experiment.yaml")
     runs = [path for path in tmp_path.rglob("*") if path.is_dir() and is_run_folder(path)]
     assert runs == [tmp_path / "one/seed-0"]
-
-
-def test_this_commands_own_run_folder_is_one_before_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    is_run = run_folders(Path("runs/new"))
-    assert is_run(tmp_path / "runs/new")
-    assert is_run(Path("runs/new"))
-    assert not is_run(tmp_path / "runs")
 
 
 def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(

@@ -39,13 +39,6 @@ def test_text_that_stands_in_the_training_text_is_warned_of(
     assert "warning: 50 of 50 long lines of valid stand in the training text" in summary
 
 
-def test_a_window_that_outreaches_the_memory_is_warned_of(plan_with: PlanWith) -> None:
-    summary = text_summary(plan_with("model.window=40"))
-    assert "warning: attention: window 40 needs memory 39, found 8" in summary
-    summary = text_summary(plan_with("model.window=9"))
-    assert "warning: attention" not in summary
-
-
 def test_held_out_texts_of_few_tokens_are_warned_of_with_their_error(
     plan_with: PlanWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

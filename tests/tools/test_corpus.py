@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data import DataConfig, prepare
 from tests.data.models import REPOSITORY_A, TEXT, given_model
-from tests.refusal import refused
 from tools import corpus as command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,16 +41,6 @@ def test_the_numbers_are_those_of_the_files(
     begins = (folder / "train.txt").read_text()[:30]
     assert f"begins:\n  {begins}" in text
     assert f"becomes:\n  <doc> {' '.join(repr(character) for character in begins[:10])}" in text
-
-
-def test_words_are_shown_where_they_are_known(tmp_path: Path) -> None:
-    config = DataConfig.model_validate({"corpus": "pydoc-topics", "tokenizer": {"kind": "bytes"}})
-    ready = prepare(config, tmp_path, tmp_path)
-    ready.notes["words"] = {"valid": 100}
-    rows = [list(row) for row in command.split_rows(ready)]
-    assert rows[0][-2:] == ["words", "tokens/word"]
-    assert rows[1][-2:] == ["-", "-"]
-    assert rows[2][-2:] == ["100", f"{ready.notes['tokens']['valid'] / 100:.3f}"]
 
 
 def test_a_lossy_model_is_said_to_be(
@@ -148,19 +136,3 @@ def test_a_file_with_data_alone_is_enough(
     assert "cluster " not in said
     with_softmax = "model={slots: 1, d_model: 8, d_ffn: 8, softmax: {cutoffs: [20, 60]}}"
     assert "cluster " in printed(capsys, path, "--set", with_softmax)
-
-
-def test_other_sections_are_checked_where_they_are_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "text.yaml"
-    path.write_text("data: {corpus: pydoc-topics}\nsearch: {stesp: 3}\n")
-    said = refused(command.main, capsys, path)
-    assert f"{path}:2: search.stesp: unknown key; did you mean" in said
-
-
-def test_check_only_validates(experiment_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, experiment_file, "--check") == (
-        f"{experiment_file}: valid; no text was read and nothing was run\n"
-    )
-    assert not (experiment_file.parent / "cache").exists()

@@ -212,27 +212,6 @@ def test_other_options_give_what_a_model_built_with_them_gives(tool: Tool, folde
     assert tool.rows("--memory", 5)[0] == own
 
 
-@pytest.mark.parametrize(("streams", "context"), [(1, 0), (3, 0), (3, 10)])
-def test_rows_of_memory_that_no_stream_fills_change_nothing(
-    tool: Tool, folder: Path, streams: int, context: int
-) -> None:
-    size = len(TEXT.encode())
-    cut = {"streams": streams, "segment": 1, "context": context}
-    given = [f"--{name}={value}" for name, value in cut.items()]
-    (row,) = tool.rows(*given, "--memory", 2**20,
-        "--precision", "float64",
-    )  # fmt: skip
-    assert row["options"]["attention"]["memory"] == 2**20
-    tokenizer = load_tokenizer(folder)
-    wanted = evaluate(
-        load_model(folder, {"memory": size + 9}).double(),
-        EvaluationStreams(encode_documents(tokenizer, [TEXT]), **cut),
-        byte_length_V=torch.tensor(tokenizer.byte_length_V),
-        device=torch.device("cpu"),
-    )
-    assert row["nats"] == pytest.approx(wanted.nats, rel=1e-12)
-
-
 def test_word_perplexity_is_over_words_and_says_which(tool: Tool) -> None:
     plain = len(TEXT.split())
     for rule, words in (("eol", plain + TEXT.count("\n")), ("plain", plain)):
@@ -245,15 +224,6 @@ def test_word_perplexity_is_over_words_and_says_which(tool: Tool) -> None:
         assert bits == pytest.approx(row["nats"] / math.log(2))
         said = tool.output("--words", rule)
         assert f"{words} words ({command.WORDS[rule]})" in said
-
-
-def test_each_file_is_a_document(tool: Tool, tmp_path: Path) -> None:
-    other = tmp_path / "other.txt"
-    other.write_text("another one")
-    (row,) = tool.rows(other)
-    assert row["bytes"] == len(TEXT.encode()) + 11
-    assert row["tokens"] == row["bytes"] + 1  # the second <doc> is scored
-    assert "; 2 documents" in tool.output(other)
 
 
 def test_what_it_was_measured_with_is_said(tool: Tool, text: Path, tmp_path: Path) -> None:
@@ -274,15 +244,6 @@ def test_what_it_was_measured_with_is_said(tool: Tool, text: Path, tmp_path: Pat
     assert [content[name] for name in ("streams", "segment", "context")] == [3, 8, 2]
     assert [content[name] for name in ("device", "precision")] == ["cpu", "bfloat16"]
     assert content["data"] == [str(text)]
-
-
-def test_none_takes_an_option_away(tool: Tool, tmp_path: Path, text: Path) -> None:
-    made = save_folder(tmp_path / "made", candidate("attention", memory=5, window=3, clamp=1))
-    free = save_folder(tmp_path / "free", candidate("attention", memory=5))
-    (own,) = tool.rows(made, "--data", text)
-    (found,) = tool.rows(made, "--data", text, "--window", "none", "--clamp", "none")
-    assert [found] == tool.rows(free, "--data", text)
-    assert found["nats"] != own["nats"]
 
 
 @pytest.fixture

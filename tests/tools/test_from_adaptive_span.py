@@ -150,14 +150,6 @@ def test_it_computes_what_is_computed_there(
     assert logp[:, never].max() < -90
 
 
-def test_released_files_are_in_float32(tmp_path: Path) -> None:
-    state = state_of(5, "<f4")
-    model = converted(tmp_path, state, older=False)
-    assert model.tables.head.dtype == torch.float32
-    logp = found(model, IDS, 6, cached=True)[:, list(SYMBOLS)]
-    np.testing.assert_allclose(logp, reference(state, IDS), rtol=0, atol=2e-5)
-
-
 def test_the_folder_is_a_model_like_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,19 +196,6 @@ def test_the_text_of_a_corpus_is_read_split_by_split(
 
     monkeypatch.setattr(download, "open_member", opened)
     assert list(command.read_corpus("text8")) == [b" abc", b"ab", b"d"]
-
-
-def test_text8_begins_with_its_first_letter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spaces at the ends of a split are cut off there before symbols are numbered."""
-    monkeypatch.setattr(command, "read_corpus", lambda name: iter([b" " + TEXT]))
-    state = state_of(5)
-    wanted = converted(tmp_path, state).state_dict()
-    words = [str(tmp_path / "my.pt"), str(tmp_path / "other"), "--corpus", "text8"]
-    assert command.main(words) == 0
-    found = load_model(tmp_path / "other").state_dict()
-    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
 
 
 def without(state: State, name: str) -> State:

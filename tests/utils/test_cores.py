@@ -49,11 +49,6 @@ def test_the_cores_of_a_process_are_counted_alone(
     assert seconds(1, 7) == 111.0
 
 
-def test_without_counters_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_STAT", Path("nowhere"))
-    assert read_cpu() is None
-
-
 def test_other_processes_are_counted_without_our_own_time() -> None:
     before = cores.CpuReading(all_s=100.0, own_s=10.0, at_s=0.0)
     after = cores.CpuReading(all_s=104.0, own_s=12.0, at_s=2.0)
@@ -74,14 +69,3 @@ def test_without_bound_processes_all_cores_are_usable(monkeypatch: pytest.Monkey
     assert Ranks(local_world=2).threads == 3
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert usable_cores() == 1
-
-
-PACKAGES = (
-    "benchmarks", "data", "hpo", "model", "nas", "pipeline", "report", "tools", "training", "utils",
-)  # fmt: skip
-
-
-def test_nobody_else_asks_for_what_some_systems_lack() -> None:
-    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    askers = [path for path in paths if "sched_getaffinity" in path.read_text(encoding="utf-8")]
-    assert askers == [ROOT / "utils/cores.py"]

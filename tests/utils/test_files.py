@@ -1,9 +1,7 @@
 """Folders made whole, and files that another process removes while this one looks at them."""
 
 import os
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,27 +23,6 @@ def test_temporary_files_that_another_process_removes_first_are_no_error(
     monkeypatch.setattr(Path, "glob", late)
     remove_temporary(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-
-
-def test_a_temporary_folder_is_gone_whoever_removes_its_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = tmp_path / ".model.1.tmp"
-    for name in ("tokenizer", "weights"):
-        (work / name).mkdir(parents=True)
-    rmtree, calls = shutil.rmtree, []
-
-    def late(folder: Path, *arguments: Any, **more: Any) -> None:
-        calls.append(folder)
-        if len(calls) == 1:
-            rmtree(work / "weights")
-            raise FileNotFoundError(2, "No such file or directory", str(work / "weights"))
-        rmtree(folder, *arguments, **more)
-
-    monkeypatch.setattr(shutil, "rmtree", late)
-    remove_temporary(tmp_path)
-    assert not list(tmp_path.iterdir())
-    assert len(calls) == 2
 
 
 def test_what_a_killed_process_of_the_same_number_left_is_no_hindrance(tmp_path: Path) -> None:

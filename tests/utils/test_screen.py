@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import Capture
-from utils.screen import announce, say
+from utils.screen import announce
 
 
 def test_a_line_is_one_write_so_that_no_other_thread_s_comes_in_between(
@@ -35,8 +34,3 @@ def test_a_full_disk_behind_standard_output_is_named(monkeypatch: pytest.MonkeyP
         with pytest.raises(OSError, match="standard output") as caught:
             announce("trial 3: stopped")
     assert caught.value.errno == errno.ENOSPC
-
-
-def test_what_is_said_stands_beside_the_answer(capsys: Capture) -> None:
-    say("reading the text")
-    assert capsys.readouterr() == ("", "reading the text\n")

@@ -1,7 +1,6 @@
 """A run in one archive: its text files, their hashes and the commands that made it; made again."""
 
 import csv
-import io
 import json
 import os
 import shlex
@@ -47,6 +46,7 @@ _MOST_BYTES = 2**36
 _TIME = (1980, 1, 1, 0, 0, 0)
 _PROGRAM = Path(__file__).resolve().parents[1]
 _POLL_S = 0.2
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 # Settings that say where something lies, and not what is computed.
 _PLACES = ("data.files", "data.tree.folder", "data.addresses", "data.tokenizer.model")
 # Results, in the order in which a run writes them: the first difference is then a cause.
@@ -61,7 +61,7 @@ _RESULTS = (
 _TIMES = {
     *("elapsed_s", "tokens_per_s", "latency_ms", "latency_interval_ms", "train_step_ms"),
     *("relative_latency", "latency_note", "latency_key", "times", "times_reference", "equal"),
-    *("verdict", "remarks", "commit"),
+    *("verdict", "remarks", "commit", "cost"),
 }
 
 
@@ -71,7 +71,7 @@ class Command(BaseModel):
     `pareto` is the cost of a front, or nothing for a comparison with the front's layouts.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = _STRICT
     verb: Literal["search", "derive", "retrain", "compare"]
     experiment: str
     architecture: str | None = None
@@ -99,7 +99,7 @@ class Command(BaseModel):
 class Manifest(BaseModel):
     """Contents of an archive: a run's commands, and the SHA-256 of its files and weights."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = _STRICT
     name: str = Field(max_length=200)
     commands: tuple[Command, ...] = Field(min_length=1)
     files: dict[str, str]
@@ -366,23 +366,22 @@ def _run(arguments: Sequence[str], stop: StopRequest) -> int:
 
 
 def differences(manifest: Manifest, run: Path) -> tuple[list[str], int]:
-    """One line for each result that came out otherwise, the earliest first, and how many were seen.
+    """Names of the results that came out otherwise, the earliest first, and how many were seen.
 
     A layout that the commands do not derive again is no difference.
     """
     hashes, found, seen = manifest.files | manifest.weights, list[str](), 0
     for name in in_order([*hashes]):
-        path = run / name
+        path, there = run / name, run / FILES / name
         if not path.is_file():
             if name.startswith(("search/", "retrain/", "comparison.")):
                 found.append(f"{name}: is missing here")
             continue
         seen += 1
-        if _sha256(path) != hashes[name]:
-            place = "its bytes are others"
-            if name.endswith((".json", ".jsonl", ".csv")):
-                place = first_difference(run / FILES / name, path) or ""
-            found += [f"{name}: {place}"] if place else []
+        if _sha256(path) == hashes[name]:
+            continue
+        if not name.endswith((".json", ".jsonl", ".csv")) or _values(path) != _values(there):
+            found.append(name)
     return found, seen
 
 
@@ -396,36 +395,17 @@ def in_order(names: Sequence[str]) -> list[str]:
     return sorted(places, key=lambda name: (places[name], len(name), name))
 
 
-def first_difference(there: Path, here: Path) -> str | None:
-    """First place where two tables or JSON files differ, times excepted, or None."""
-    one, other = (dict(_values(_content(path), "")) for path in (there, here))
-    for place in [*one, *(place for place in other if place not in one)]:
-        pair = one.get(place, "nothing"), other.get(place, "nothing")
-        if pair[0] != pair[1]:
-            shown = [shorten(visible(text), 80) for text in (place, *pair)]
-            return f"{shown[0]}: {shown[1]} there, {shown[2]} here"
-    return None
-
-
-def _content(path: Path) -> Any:
+def _values(path: Path) -> Any:
+    """The content of a table or JSON file, times excepted."""
     text = path.read_text(encoding="utf-8")
+    if path.suffix == ".csv":
+        return _without_times(list(csv.DictReader(text.splitlines())))
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines()]
-    if path.suffix != ".csv":
-        return json.loads(text)
-    rows = list(csv.DictReader(io.StringIO(text)))
-    measured = {"cost"} if path.name == "pareto.csv" else set()
-    return [{key: text for key, text in row.items() if key not in measured} for row in rows]
+        return _without_times([json.loads(line) for line in text.splitlines()])
+    return _without_times(json.loads(text))
 
 
-def _values(content: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Each value of a file as JSON, by the dotted place where it stands; rows count from 1."""
+def _without_times(content: Any) -> Any:
     if isinstance(content, dict):
-        for key, value in content.items():
-            if key not in _TIMES:
-                yield from _values(value, f"{place}.{key}" if place else key)
-    elif isinstance(content, list):
-        for at, value in enumerate(content, 1):
-            yield from _values(value, f"{place}[{at}]" if place else f"row {at}")
-    else:
-        yield place, json.dumps(content)
+        return {key: _without_times(of) for key, of in content.items() if key not in _TIMES}
+    return [_without_times(of) for of in content] if isinstance(content, list) else content

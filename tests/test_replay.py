@@ -69,10 +69,9 @@ def test_another_setting_is_named_by_the_rows_that_it_changes(
     capsys.readouterr()
     assert code_of(replay, *arguments, "--anyway") == 1
     out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if " there, " in line]
+    results = ("search/", "architecture.json", "architectures/", "retrain/")
+    lines = [line for line in out.splitlines() if line.startswith(results)]
     phase = "retrain/argmax-0/seed-0"
-    lr = "optimiser.lr: 0.003 there, 0.004 here"
-    assert lines[0] == f"{phase}/identity.json: retrain.{lr}"
-    assert any(line.startswith(f"{phase}/metrics.jsonl: row 1.") for line in lines)
-    assert not any(line.startswith(("search/", "architecture")) for line in lines)
-    assert f"{phase}/model/model.safetensors: its bytes are others" in out.splitlines()
+    assert lines[0] == f"{phase}/identity.json"
+    assert {f"{phase}/metrics.jsonl", f"{phase}/model/model.safetensors"} < set(lines)
+    assert all(line.startswith("retrain/") for line in lines)

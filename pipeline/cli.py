@@ -101,12 +101,9 @@ def _from_here(path: Path) -> Path:
 
 
 def parser(doc: str | None, *, writes: bool = True, saved: Sequence[str] = SAVED) -> "Parser":
-    """The argument parser of a script.
+    """The argument parser of a script, which shows its docstring.
 
-    Args:
-        doc: the script's docstring; `--help` shows it as it stands.
-        writes: whether it writes to a run directory, which `--run` names.
-        saved: where in a run directory its experiment may lie, the first that is there counts.
+    One that `writes` has `--run`; `saved` is where in a run directory its experiment may lie.
     """
     options = Parser(description=doc, formatter_class=HelpWithDefaults, allow_abbrev=False)
     options.add_argument(
@@ -158,12 +155,7 @@ def add_trackers(parser: Parser) -> None:
 
 
 def locate(arguments: argparse.Namespace) -> tuple[Path, Path]:
-    """The experiment file and the run directory of parsed arguments.
-
-    Raises:
-        ValueError: the positional argument is a directory without a saved experiment, or what a
-            run has written.
-    """
+    """The experiment file and the run directory of parsed arguments."""
     path: Path = arguments.experiment
     if path.is_dir() and (saved := next(_saved(path, arguments.saved), None)) is not None:
         return saved, check_run(arguments.run or path)

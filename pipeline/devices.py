@@ -31,11 +31,7 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def find_device(name: str, key: str = "run.device") -> torch.device:
-    """The device of a name; auto is a GPU where there is one.
-
-    Raises:
-        ValueError: it is not there; the message begins with `key`.
-    """
+    """The device of a name; auto is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
@@ -94,11 +90,7 @@ def share_of_gpus(place: int) -> str | None:
 
 
 def gpu_of(launch: Launch, name: str) -> torch.device:
-    """The GPU of a process among several on its machine, made its default.
-
-    Raises:
-        ValueError: there are fewer GPUs than processes, or the experiment names one of its own.
-    """
+    """The GPU of a process among several on its machine, made its default."""
     gpus = torch.cuda.device_count()
     if name not in ("auto", "cuda") or launch.local_world > gpus:
         raise ValueError(
@@ -140,12 +132,8 @@ def busy_lines(
 
     None on a GPU, of one thread, which waits for nobody of its own, and where several processes
     train together, of which each would take the others for strangers. A share of time that a
-    container's control group allows (`cpu.max`) is not known here.
-
-    Args:
-        forward: on which device, and which processes.
-        before: the counters of the cores that it may use, when it began to be built.
-        read: the counters now; None where the system has none.
+    container's control group allows (`cpu.max`) is not known here. `before` are the counters of
+    the cores when the phase began to be built.
     """
     threads, cores = torch.get_num_threads(), usable_cores()
     if forward.device.type != "cpu" or forward.ranks.world > 1 or threads < 2:

@@ -42,13 +42,7 @@ class ExperimentError(ValueError):
 class ExperimentSource:
     """The values of a file with the overrides put over them, and the origin of every key.
 
-    Args:
-        path: the YAML file.
-        overrides: texts like `search.tau.end=0.1`; the value is YAML, a list is given whole.
-        sections: every section of an experiment, and whether it may be left out.
-
-    Raises:
-        ExperimentError: the file is no YAML or no mapping.
+    `sections` are all of an experiment, and whether each may be left out.
     """
 
     def __init__(self, path: Path, overrides: Sequence[str], sections: Mapping[str, bool]) -> None:
@@ -266,15 +260,10 @@ Kind = TypeVar("Kind", bound=TextExperiment)
 def load_experiment(
     path: Path, overrides: Sequence[str] = (), base: Path | None = None
 ) -> Experiment:
-    """Read an experiment file and put the overrides over it.
+    """Read an experiment file and put the overrides over it, texts like `search.tau.end=0.1`.
 
-    Args:
-        path: the YAML file.
-        overrides: texts like `search.tau.end=0.1`; the value is YAML, a list is given whole.
-        base: where given, the files and folders of `data` must be there, from this folder.
-
-    Raises:
-        ExperimentError: all that is wrong, in the order of the file.
+    ExperimentError has all that is wrong, in the order of the file. With `base` the files and
+    folders of `data` must be there, from this folder.
     """
     return _load(Experiment, path, overrides, base)
 
@@ -304,10 +293,8 @@ def with_settings(
 ) -> Experiment:
     """The experiment of a trial: without a sweep, with other values at some dotted keys.
 
-    The keys of `without` go back to their defaults.
-
-    Raises:
-        ExperimentError: the values do not go together; one line for each `key: what is wrong`.
+    The keys of `without` go back to their defaults. ExperimentError has a line for each `key: what
+    is wrong` where the values do not go together.
     """
     changed, errors = changed_settings(experiment, values, without)
     if changed is None or errors:
@@ -365,12 +352,7 @@ def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Sai
 
 
 def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
-    """The experiment and the run directory that a command line names.
-
-    Raises:
-        ValueError: the experiment is not valid or names a file that is not there, or a run
-            directory holds none.
-    """
+    """The experiment and the run directory that a command line names."""
     file, run = cli.locate(arguments)
     return load_experiment(file, arguments.set, Path.cwd()), run
 

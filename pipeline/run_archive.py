@@ -190,12 +190,7 @@ def _comparison(run: Path, chosen: str | None) -> list[Command]:
 
 
 def write_archive(run: Path, out: Path, *, weights: bool) -> Manifest:
-    """Write the archive of a run whole; with its weights where they are asked for.
-
-    Raises:
-        ValueError: a phase is not done, or `out` is there already or lies in the run.
-        OSError: a file cannot be read or written.
-    """
+    """Write the archive of a run whole; ValueError where a phase is not done, or `out` is there."""
     if not run.is_dir():
         raise ValueError(f"{run}: no run directory")
     if out.exists():
@@ -276,11 +271,7 @@ def unpack(path: Path, folder: Path) -> Manifest:
 
 
 def begin(archive: Path, manifest: Manifest, run: Path) -> None:
-    """Unpack an archive into the folder of its replay, or go on with a replay of the same archive.
-
-    Raises:
-        ValueError: the folder holds something else.
-    """
+    """Unpack an archive into the folder of its replay, or go on with a replay of the same one."""
     files = run / FILES
     if files.exists():
         if Manifest.model_validate_json((files / MANIFEST).read_bytes()) != manifest:
@@ -296,9 +287,6 @@ def expectations(files: Path, settings: Sequence[str]) -> list[str]:
     """Reasons against the same numbers here from unpacked files; empty where there are none.
 
     The text of every phase is read, and may be downloaded, since its hash is asked for.
-
-    Raises:
-        ValueError: an experiment of the archive, or a setting, is not valid here.
     """
     found, texts = list[str](), dict[str, dict[str, str]]()
     for folder in phase_folders(files):
@@ -335,9 +323,6 @@ def remake(manifest: Manifest, run: Path, settings: Sequence[str]) -> None:
     """Run the commands, each in a process of its own; what is done already they find done.
 
     Ends this process, with the command's exit code, where a command fails.
-
-    Raises:
-        Stopped: a signal came; the command has saved its state.
     """
     with StopRequest().listening() as stop:
         for command in manifest.commands:

@@ -84,11 +84,7 @@ class Saved:
 
 
 def describe(folder: Path) -> Saved:
-    """Read all of a model folder but the weights.
-
-    Raises:
-        ValueError: it is no model folder, or a file is damaged or does not fit the others.
-    """
+    """Read all of a model folder but the weights; ValueError where they do not fit together."""
     if missing := [name for name in MODEL if not (folder / name).is_file()]:
         raise ValueError(
             f"{folder}: not a model folder ({', '.join(missing)} not found); "

@@ -43,12 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def page(experiment: "TextExperiment", run_dir: Path) -> str:
-    """The whole page; the text is the one that a run in this directory reads.
-
-    Raises:
-        ValueError: corpus, tokenizer or cutoffs cannot be had.
-        OSError: a file cannot be read or written.
-    """
+    """The whole page; the text is the one that a run in this directory reads."""
     from data import load_corpus, prepare_corpus
     from pipeline.run_files import run_folders
     from pipeline.summary import tokenizer_line
@@ -124,11 +119,7 @@ def reading_lines(experiment: "TextExperiment", prepared: "Prepared") -> Iterato
 
 
 def cluster_rows(experiment: "TextExperiment", prepared: "Prepared") -> Iterator[Row]:
-    """One row per cluster of an adaptive softmax: its ids, and its part of the training tokens.
-
-    Raises:
-        ValueError: a cutoff does not lie inside the vocabulary.
-    """
+    """One row per cluster of an adaptive softmax: its ids, and its part of the training tokens."""
     from pipeline.plan import cluster_mass, softmax_of
 
     if experiment.model is None:

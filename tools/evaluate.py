@@ -114,11 +114,7 @@ class Text:
 
 
 def read_documents(files: Sequence[Path], tokenizer: "Tokenizer", *, line_ends: bool) -> Text:
-    """Read UTF-8 files, one document each; with `line_ends` the end of a line counts as a word.
-
-    Raises:
-        ValueError: a file is empty or no UTF-8.
-    """
+    """Read UTF-8 files, one document each; with `line_ends` the end of a line counts as a word."""
     from data import count_words, encode_documents
     from data.text import to_utf8_text
 
@@ -143,11 +139,7 @@ class Measurement:
     precision: str
 
     def run(self, options: Options) -> "Evaluation":
-        """Score the text once by the model with other options (`adjusted`).
-
-        Raises:
-            ValueError: the model gives no finite number.
-        """
+        """Score the text once by the model with other options (`adjusted`)."""
         import torch
 
         from data import EvaluationStreams

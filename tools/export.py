@@ -88,11 +88,7 @@ def _name(flag: str) -> str:
 
 
 def read_source(folder: Path) -> "Source":
-    """Read and check all of a model folder.
-
-    Raises:
-        ValueError: it is no model folder, or a file is damaged or does not fit the others.
-    """
+    """Read and check all of a model folder."""
     from export.source import Source
     from model import load_model
     from pipeline.run_files import describe, read_result, result_of_model

@@ -140,11 +140,7 @@ class Sizes(NamedTuple):
 
 
 def read_state(path: Path) -> "dict[str, torch.Tensor]":
-    """The model's tensors by name, without what parallel training puts before the names.
-
-    Raises:
-        ValueError: it is no checkpoint of plain tensors, or of something else.
-    """
+    """The model's tensors by name, without what parallel training puts before the names."""
     import torch
 
     try:

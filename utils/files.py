@@ -60,9 +60,6 @@ def folder_made_whole(folder: Path, replace: Collection[str] = ()) -> Iterator[P
     Without `replace` another one's files stay, and that is an error. With it, which is only for
     who holds a lock on the folder, an older one that holds these names alone gives way at once,
     and what a killed process left half written is removed.
-
-    Raises:
-        ValueError: an older one is no folder, or holds other names.
     """
     if replace and (why := why_not_ours(folder, replace)) is not None:
         raise ValueError(f"{folder}: {why}, so it is not replaced; move it away and start again")

@@ -13,11 +13,7 @@ from numpy.typing import NDArray
 
 
 def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
-
-    Raises:
-        ValueError: the file is damaged; `remedy` says what to do.
-    """
+    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)

@@ -15,30 +15,6 @@ from utils.text import NO_CONTEXT, visible
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
-# By kind, how a slot mixes tokens. Where it does not, `moe` stands: transformers refuses other
-# names, and takes it for a layer without attention, for which it keeps nothing.
-LAYER_TYPES = {
-    "attention": "full_attention",
-    "all_attention": "full_attention",
-    "routing": "full_attention",
-    "adaptive_span": "sliding_attention",
-    "gated_delta": "linear_attention",
-    "linear_attention": "linear_attention",
-    "short_conv": "conv",
-}
-NOT_MIXING = "moe"
-_SPARSE = {"mixture_of_experts", "product_key_memory"}
-# Our options of a slot, by their names in transformers.
-OPTIONS = {
-    "num_attention_heads": "n_heads",
-    "num_key_value_heads": "n_kv_heads",
-    "head_dim": "d_head",
-    "sliding_window": "window",
-    "intermediate_size": "d_ffn",
-    "hidden_act": "activation",
-    "num_local_experts": "n_experts",
-}
-
 _MEASURES = {
     "nats_per_token": "nats per token",
     "perplexity": "perplexity",
@@ -105,11 +81,6 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
     """The content of config.json."""
     softmax = architecture.softmax
     head_width = architecture.options.d_embedding or architecture.d_model
-    layers = [_layer(slot) for slot in architecture.slots]
-    # A value of the whole model must stand for each name; a layer that has one says its own.
-    common: dict[str, Any] = {}
-    for layer in layers:
-        common = {name: value for name, value in layer.items() if name != "skip"} | common
     return {
         "architectures": ["ParnasForCausalLM"],
         "auto_map": {
@@ -135,38 +106,11 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
         "pad_token_id": doc_id,
         "use_cache": True,
         "tie_word_embeddings": False,
-        "layer_types": [layer_type(slot) for slot in architecture.slots],
-        "mlp_layer_types": [
-            "sparse" if slot.kind in _SPARSE else "dense" for slot in architecture.slots
-        ],
-        **common,
-        "per_layer_config": {str(number): layer for number, layer in enumerate(layers)},
     }
 
 
 def _every_option(slot: Candidate) -> dict[str, Any]:
     return {name: getattr(slot, name) for name in type(slot).model_fields}
-
-
-def layer_type(slot: Candidate) -> str:
-    """The layer's type in transformers' words."""
-    known = LAYER_TYPES.get(slot.kind, NOT_MIXING)
-    windowed = getattr(slot, "window", None) is not None
-    return "sliding_attention" if known == "full_attention" and windowed else known
-
-
-def _layer(slot: Candidate) -> dict[str, Any]:
-    """What a slot's options are called in transformers, and which half of a layer it lacks."""
-    options = _every_option(slot)
-    layer = {theirs: options[ours] for theirs, ours in OPTIONS.items() if ours in options}
-    if "span" in options:
-        layer["sliding_window"] = options["span"]
-    if layer.get("num_key_value_heads", 0) is None:
-        layer["num_key_value_heads"] = layer["num_attention_heads"]
-    layer["skip"] = ["attention"] if layer_type(slot) == NOT_MIXING else ["mlp"]
-    if slot.kind == "identity":
-        layer["skip"] = ["attention", "mlp"]
-    return layer
 
 
 def card_of(source: Source) -> str:

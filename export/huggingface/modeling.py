@@ -47,8 +47,7 @@ class ParnasConfig(PretrainedConfig):  # type: ignore[misc]
         softmax: `cutoffs`, the first id of each tail; `sizes`, the tails' widths; `tied`, whether
             the embedding shares the tables.
         dropout: what a training drops, by place: `residual`, `embedding`, `attention`, `dense`.
-        kwargs: what every config has. `layer_types` and `per_layer_config` say in transformers'
-            words what `slots` says; the model itself reads `slots` alone.
+        kwargs: what every config has.
     """
 
     model_type = "parnas"

@@ -169,7 +169,7 @@ def test_a_saved_folder_is_the_folder(exported: Any, tmp_path: Path) -> None:
     pair.theirs.save_pretrained(tmp_path / "again")
     again = load(tmp_path / "again")
     assert torch.equal(again(ids).logits, pair.theirs(ids).logits)
-    for name in ("slots", "softmax", "options", "layer_types", "vocab_size", "hidden_size"):
+    for name in ("slots", "softmax", "options", "vocab_size", "hidden_size"):
         assert getattr(again.config, name) == getattr(pair.theirs.config, name)
 
 
@@ -191,17 +191,6 @@ def test_other_numbers_and_a_training(exported: Any, kind: str) -> None:
             h_BTD, _, aux = own(ids, own.initial_state(2))
             nats = own.nll(h_BTD[:, :-1], ids[:, 1:]).mean() + (0 if aux is None else aux)
             torch.testing.assert_close(out.loss, nats)
-
-
-def test_the_config_says_the_layout_in_words_of_transformers(exported: Any) -> None:
-    config = exported("grouped").theirs.config
-    assert config.layer_types == ["full_attention", "moe"]
-    first, second = config.per_layer_config
-    assert (first.num_attention_heads, first.num_key_value_heads, first.skip) == (2, 1, ["mlp"])
-    assert (second.intermediate_size, second.skip) == (12, ["attention"])
-    assert exported("windows").theirs.config.layer_types == ["sliding_attention"] * 2
-    assert [layer.sliding_window for layer in exported("windows").theirs.config.per_layer_config] \
-        == [4, 3]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["attention", "routing"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data import SPLITS, DataConfig, load_corpus
+from data import SPLITS, DataConfig, count_words, load_corpus
 from data.corpora import Corpus, Document
 from data.corpora import local as builtin
 from data.corpora.local import _group
@@ -143,3 +143,22 @@ def test_unusable_files_are_refused(
         path.mkdir()
     with pytest.raises(ValueError, match=message):
         load_corpus(own_files, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "plain"),
+    [
+        ("", 0, 0),
+        ("one", 1, 1),
+        (" \n = One = \n \n one , two . \n", 11, 7),
+        ("two words\r\nand\ttwo more \n\n", 8, 5),
+        ("no-break\u00a0space", 2, 2),
+        ("\n\n", 2, 0),
+        ("   ", 0, 0),
+    ],
+)
+def test_words_stand_between_white_space_and_an_end_of_line_is_one(
+    text: str, words: int, plain: int
+) -> None:
+    assert count_words(text) == words
+    assert count_words(text, line_ends=False) == plain

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from data import DataConfig, Tokenizer, prepare
+from data import DataConfig, prepare
 from data.tokenizers.sentencepiece import (
     ExactPieces,
     LossyPieces,
@@ -99,24 +99,6 @@ def test_what_a_model_loses_follows_from_its_rules(
     hard = "fox  <doc> the\u2581quick\u212b\n\n \x00 " + TEXT
     assert (tokenizer.decode(tokenizer.encode(hard)) == hard) is (not losses)
     assert (tokenizer.unknown_id is None) is options.get("byte_fallback", True)
-
-
-def test_the_digest_sees_rules_and_scores_but_no_names() -> None:
-    model = SentencePieceModel(given_model(**REPOSITORY_A))
-
-    def changed(**changes: Any) -> Tokenizer:
-        proto = type(model.proto).FromString(model.content)
-        proto.pieces[-1].score = changes.pop("score", proto.pieces[-1].score)
-        for name, value in changes.items():
-            setattr(proto.normalizer_spec, name, value)
-        return Tokenizer(load_given(proto.SerializeToString()))
-
-    nfkc = SentencePieceModel(given_model(normalization_rule_name="nfkc")).proto.normalizer_spec
-    cased = changed(precompiled_charsmap=nfkc.precompiled_charsmap)
-    one = changed()
-    assert changed(name="x").digest == one.digest
-    assert len({one.digest, cased.digest, changed(score=-2.0).digest}) == 3
-    assert cased.decode(cased.encode("FOX fox")) != one.decode(one.encode("FOX fox"))
 
 
 @pytest.mark.parametrize("split", ["train.txt", "valid.txt", "test.txt"])

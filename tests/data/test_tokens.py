@@ -1,5 +1,6 @@
 """Token files: exact, ranked by training counts, and refused where they are damaged."""
 
+import errno
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from data import (
     prepare,
     train_tokenizer,
 )
+from data.cache import build_folder
 
 from .models import TEXT, given_model
 
@@ -88,19 +90,6 @@ def test_doc_stands_before_every_document_and_nowhere_else(tmp_path: Path) -> No
         assert (tokens == doc).sum() == ready.notes["documents"][split]
         assert len(tokens) == ready.notes["tokens"][split]
         assert ready.tokenizer.byte_length_V[tokens].sum() == ready.notes["bytes"][split]
-
-
-def test_words_are_given_where_they_are_counted_and_no_text_is_lost(
-    own_files: DataConfig, tmp_path: Path
-) -> None:
-    """The nats are else not those of these words."""
-    for lower_case in (False, True):
-        config = with_tokenizer(own_files, vocabulary=340, lower_case=lower_case)
-        ready = prepare(config, tmp_path, tmp_path / "cache")
-        assert [ready.words(split) for split in SPLITS] == [None, None, None]
-        ready = replace(ready, notes={**ready.notes, "words": {"valid": 7, "test": 5}})
-        wanted = [None, None] if lower_case else [7, 5]
-        assert [ready.words("valid"), ready.words("test")] == wanted
 
 
 def test_chunked_encoding_gives_the_ids_of_the_whole_text(
@@ -187,3 +176,43 @@ def test_importing_the_package_imports_neither_torch_nor_protobuf() -> None:
     check = "import sys, data; sys.exit(bool({'torch', 'google.protobuf'} & sys.modules.keys()))"
     here = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", check], cwd=here).returncode == 0
+
+
+KEY = {"a": 1}
+
+
+def fill(folder: Path, text: str = "whole") -> dict[str, object]:
+    (folder / "file").write_text(text)
+    return {}
+
+
+@pytest.fixture
+def final(tmp_path: Path) -> Path:
+    return tmp_path / "folder"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_folder_that_appears_during_the_build_wins(final: Path) -> None:
+    def slow(folder: Path) -> dict[str, object]:
+        build_folder(final, KEY, lambda inner: fill(inner, "winner"))
+        return fill(folder, "loser")
+
+    build_folder(final, KEY, slow)
+    assert (final / "file").read_text() == "winner"
+    assert names(final) == ["file", "info.json"]
+    assert names(final.parent) == ["folder"]
+
+
+@pytest.mark.parametrize("file", ["train.txt", None])
+def test_an_error_that_names_no_file_names_the_folder(final: Path, file: str | None) -> None:
+    def unreadable(folder: Path) -> dict[str, object]:
+        fill(folder)
+        raise OSError(errno.EIO, "Input/output error", file)
+
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        build_folder(final, KEY, unreadable)
+    assert caught.value.filename == (file or str(final))
+    assert names(final.parent) == []

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from export.huggingface.flatten import modelling_source
 from model import BLOCKS, Candidate, ModelOptions, SoftmaxConfig
-from tests.extras.huggingface import DOC, IDS, Exported, export, greedy, load, tokens
+from tests.extras.huggingface import IDS, Exported, export, greedy, load, tokens
 from tests.model.tiny import candidate
 
 CUTS = ((0, 7), (7, 8), (8, 21))
@@ -155,13 +155,6 @@ def test_generation_goes_on_from_a_memory_several_times(exported: Any) -> None:
     assert memory.get_seq_length() == 8
     assert torch.equal(more(prompt, cache=memory, max_new_tokens=12), wanted)
     assert memory.get_seq_length() == 20
-
-
-def test_an_empty_prompt_begins_with_the_document(exported: Any) -> None:
-    pair = exported("attention")
-    wanted = greedy(pair.own, torch.tensor([DOC]), 5)
-    assert DOC not in wanted, "it would end there"
-    assert pair.theirs.generate(max_new_tokens=5)[0].tolist() == [DOC, *wanted]
 
 
 def test_a_saved_folder_is_the_folder(exported: Any, tmp_path: Path) -> None:

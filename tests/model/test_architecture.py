@@ -112,35 +112,17 @@ CHANGES: dict[str, tuple[Any, str]] = {
         f"slots[3]: kind must be one of {', '.join(BLOCKS)}; found 'atention'; "
         "did you mean 'attention'?",
     ),
-    "far_kind": (
-        lambda v: v["slots"][3].update(kind="xyz"),
-        f"slots[3]: kind must be one of {', '.join(BLOCKS)}; found 'xyz'",
-    ),
     "no_kind": (lambda v: v["slots"][1].pop("kind"), "slots[1].kind: missing; it has no default"),
     "field": (lambda v: v.update(nam=1), "nam: unknown key; did you mean 'name'?"),
     "option": (
         lambda v: v["slots"][0].update(n_head=1),
         "slots[0].n_head: unknown key; did you mean 'n_heads'?",
     ),
-    "key_field": (
-        lambda v: v["costs"]["key"].update(segmet=1),
-        "costs.key.segmet: unknown key; did you mean 'segment'?",
-    ),
     "no_field": (lambda v: v.pop("d_model"), "d_model: missing; it has no default"),
-    "no_option": (lambda v: v["slots"][0].pop("window"), "slots[0].window: missing"),
     "no_label": (lambda v: v["slots"][2].pop("label"), "slots[2].label: missing"),
     "null_option": (
         lambda v: v["slots"][1].update(d_ffn=None),
         "slots[1].d_ffn: expected an integer, found nothing",
-    ),
-    "text_number": (lambda v: v.update(d_model="8"), "d_model: expected an integer, found '8'"),
-    "bool_number": (
-        lambda v: v["slots"][1].update(d_ffn=True),
-        "slots[1].d_ffn: expected an integer, found true",
-    ),
-    "clamp": (
-        lambda v: v["slots"][0].update(clamp=-1),
-        "slots[0].clamp: must be at least 0, found -1",
     ),
     "added_to_another_kind": (
         lambda v: v["slots"][1].update(clamp=None),
@@ -155,28 +137,14 @@ CHANGES: dict[str, tuple[Any, str]] = {
         lambda v: v.update(vocabulary_size=11),
         "softmax.cutoffs: 11 is not below the vocabulary 11; give smaller cutoffs or fewer",
     ),
-    "order": (
-        lambda v: v["softmax"].update(cutoffs=[11, 5]),
-        "softmax.cutoffs: must be above 0 and strictly increasing, found [11, 5]",
-    ),
     "evidence": (
         lambda v: v["evidence"]["margins"].pop(),
         "evidence.margins: 4 entries for 5 slots",
-    ),
-    "gap": (
-        lambda v: v["evidence"].update(gap={**SCORED["gap"], "rato": 1}),
-        "evidence.gap.rato: unknown key; did you mean 'ratio'?",
     ),
     "agreement": (
         lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "slots": [1.0]}),
         "evidence.agreement.slots: 1 entries for 5 slots",
     ),
-    "no_margins": (
-        lambda v: v["evidence"].update(margins=[]),
-        "evidence.margins: 0 entries beside 5 of pi",
-    ),
-    "no_pi": (lambda v: v["evidence"].update(pi=[]), "evidence.margins: 5 entries beside 0 of pi"),
-    "mass": (lambda v: v["costs"]["key"]["mass"].pop(), "costs.key.mass: 2 entries for 3 clusters"),
     "path": (
         lambda v: v.update(name="../x"),
         "name: must match ^[A-Za-z0-9][A-Za-z0-9._-]*$, found '../x'",

@@ -8,9 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
-from model import LanguageModel, Mix
 from model.attention_kernels import (
     KERNELS,
     AttentionInputs,
@@ -141,25 +139,6 @@ def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
     torch.testing.assert_close(sums[0], sums[1], rtol=2e-4, atol=0)
 
 
-def needing(parts: AttentionInputs, asked: tuple[int, ...]) -> AttentionInputs:
-    """The parts, of which only some need a gradient."""
-    return AttentionInputs(
-        *(tensor.detach().requires_grad_(i in asked) for i, tensor in enumerate(parts))
-    )
-
-
-def test_the_product_of_a_gradient_that_nobody_asks_for_is_left_out() -> None:
-    parts, flops = parts_of(5, 2, [9, 1]), []
-    for asked in ((0, 1, 2), (0, 1, 2, 3, 4, 5)):
-        some = needing(parts, asked)
-        out = fused(some, 0.0)
-        with FlopCounterMode(display=False) as counter:
-            torch.autograd.grad(out.sum(), [some[i] for i in asked])
-        flops.append(counter.get_total_flops())
-    matrices, rows, width, keys = 2, 2 * 5, 5, 7
-    assert flops[1] - flops[0] == 2 * matrices * rows * width * keys
-
-
 @pytest.mark.parametrize("threads", [2, 3, 4])
 @pytest.mark.parametrize(
     ("batch", "heads", "segment", "memory"), [(1, 3, 128, 128), (5, 1, 64, 64), (1, 1, 192, 0)]
@@ -189,18 +168,6 @@ def test_several_threads_give_the_explicit_gradients(
 # --- keys and values that an evaluation keeps ----------------------------------------------------
 
 
-def read(model: LanguageModel, lengths: list[int], cached: bool, mix: Mix | None = None) -> Tensor:
-    """The hidden states of 19 tokens in segments; the second stream starts anew after two."""
-    ids_BT, out = tokens(2, 19), []
-    state = model.initial_state(2, cached=cached)
-    for number, ids in enumerate(ids_BT.split(lengths, dim=1)):
-        if number == 2:
-            state = state.reset(torch.tensor([False, True]))
-        h_BTD, state, _ = model(ids, state, mix)
-        out.append(h_BTD)
-    return torch.cat(out, dim=1)
-
-
 def test_few_tokens_copy_what_is_kept() -> None:
     """One in eight of 64 rows: that they copied them at each token would change no number."""
     model = language_model([[candidate("attention", memory=64)]])
@@ -212,12 +179,3 @@ def test_few_tokens_copy_what_is_kept() -> None:
         places.append(kept.untyped_storage().data_ptr())
     copies = sum(one != other for one, other in pairwise(places[64:]))
     assert 0 < copies <= (256 - 64) // 8
-
-
-def test_distances_are_projected_once() -> None:
-    model = language_model([[candidate("attention")], [candidate("attention")]])
-    calls = []
-    for slot in model.slots:
-        slot.blocks["attention"].position.register_forward_hook(lambda *_: calls.append(1))
-    read(model, [5, 5, 5, 4], cached=True)
-    assert len(calls) == 2 * 2  # two slots, two lengths

@@ -1,11 +1,16 @@
 """Generated ids are those of a model that reads everything anew for each of them."""
 
+import math
+from typing import Any
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from model import BLOCKS, LanguageModel, ModelOptions
-from model.generation import GREEDY, Sampling, draw, generate, read
+from model.generation import GREEDY, Sampling, draw, generate, keep_top_p, probabilities, read
 from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
 
 # Longer than the memory of 6 rows, than a pass of 4 tokens, and of one id alone.
@@ -109,3 +114,114 @@ def test_prompts_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(ValueError, match=f"id {VOCABULARY} is not below"):
         generate(small(), [[VOCABULARY]], 3)
     assert generate(small(), [[1]], 0) == [[]]
+
+
+# A few values, so that many are equal; some ids are impossible.
+LOGITS = st.lists(
+    st.one_of(st.integers(-4, 4).map(float), st.floats(-30, 30), st.just(-math.inf)),
+    min_size=1,
+    max_size=12,
+).filter(lambda logits: max(logits) > -math.inf)
+SAMPLINGS = st.builds(
+    Sampling,
+    temperature=st.sampled_from([0.3, 1.0, 2.5]),
+    top_k=st.one_of(st.none(), st.integers(1, 14)),
+    top_p=st.one_of(st.none(), st.floats(0.01, 1.0)),
+    min_p=st.one_of(st.none(), st.floats(0.0, 1.0)),
+)
+
+
+def normed(weights: dict[int, float]) -> dict[int, float]:
+    total = math.fsum(weights.values())
+    return {index: weight / total for index, weight in weights.items()}
+
+
+def by_hand(logits: list[float], sampling: Sampling) -> tuple[list[float], float]:
+    """The probabilities, one id at a time; and how near an id was to being judged otherwise."""
+    top = max(logits)
+    weights = {i: math.exp((x - top) / sampling.temperature) for i, x in enumerate(logits)}
+    order = sorted(weights, key=lambda i: (-logits[i], i))
+    near = math.inf
+    if sampling.top_k is not None:
+        order = order[: sampling.top_k]
+    kept = normed({i: weights[i] for i in order})
+    if sampling.top_p is not None and sampling.top_p < 1:
+        nucleus: list[int] = []
+        for i in order:
+            before = math.fsum(kept[j] for j in nucleus)
+            near = min(near, abs(before - sampling.top_p))
+            if before >= sampling.top_p:
+                break
+            nucleus.append(i)
+        kept = normed({i: kept[i] for i in nucleus})
+    if sampling.min_p:
+        least = sampling.min_p * max(kept.values())
+        near = min([near, *(abs(p - least) for p in kept.values() if p != max(kept.values()))])
+        kept = normed({i: p for i, p in kept.items() if p >= least or p == max(kept.values())})
+    return [kept.get(i, 0.0) for i in range(len(logits))], near
+
+
+@settings(max_examples=50)
+@given(logits=LOGITS, sampling=SAMPLINGS)
+def test_probabilities_are_those_by_hand(logits: list[float], sampling: Sampling) -> None:
+    wanted, near = by_hand(logits, sampling)
+    if near > 1e-9:
+        found = probabilities(torch.tensor([logits, logits[::-1]], dtype=torch.float64), sampling)
+        torch.testing.assert_close(found[0].tolist(), wanted, rtol=0, atol=1e-12)
+
+
+def test_the_published_examples() -> None:
+    log_p = torch.tensor([[0.1, 0.4, 0.3, 0.2]], dtype=torch.float64).log()
+    kept = {
+        "top_k 2": (Sampling(top_k=2), [0, 4 / 7, 3 / 7, 0]),
+        "top_p 0.7 is reached by two": (Sampling(top_p=0.65), [0, 4 / 7, 3 / 7, 0]),
+        "min_p keeps what has half of 0.4": (Sampling(min_p=0.45), [0, 4 / 9, 3 / 9, 2 / 9]),
+        "temperature 0.5 squares": (Sampling(temperature=0.5), [1 / 30, 16 / 30, 9 / 30, 4 / 30]),
+    }
+    for words, (sampling, wanted) in kept.items():
+        assert probabilities(log_p, sampling)[0].tolist() == pytest.approx(wanted), words
+
+
+def test_a_nucleus_is_never_empty_and_a_cold_draw_is_the_likeliest() -> None:
+    log_p = torch.tensor([[-3.0, -0.1, -2.9]], dtype=torch.float64)
+    assert keep_top_p(log_p, 1e-300).isfinite().tolist() == [[False, True, False]]
+    assert probabilities(log_p, Sampling(temperature=1e-320)).tolist() == [[0, 1, 0]]
+
+
+def test_draws_come_as_often_as_they_are_likely_and_never_what_is_left_out() -> None:
+    log_p = torch.tensor([[0.5, 0.0, 0.3, 0.2, 0.0]]).log()
+    generator = torch.Generator().manual_seed(0)
+    drawn = [int(draw(log_p, Sampling(), [generator])) for _ in range(4000)]
+    shares = [drawn.count(i) / len(drawn) for i in range(5)]
+    assert shares == pytest.approx([0.5, 0, 0.3, 0.2, 0], abs=0.03)
+    assert shares[1] == shares[4] == 0
+
+
+def test_a_stream_draws_with_its_own_numbers() -> None:
+    log_p = torch.randn(3, 50).log_softmax(-1)
+    alone = [
+        int(draw(log_p[i : i + 1], Sampling(), [torch.Generator().manual_seed(i)]))
+        for i in range(3)
+    ]
+    generators = [torch.Generator().manual_seed(i) for i in range(3)]
+    assert draw(log_p, Sampling(), generators).tolist() == alone
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling()])
+def test_a_model_that_gives_nan_is_refused(sampling: Sampling) -> None:
+    with pytest.raises(ValueError, match="nan for the next token"):
+        draw(torch.tensor([[0.0, math.nan]]), sampling, [torch.Generator().manual_seed(0)])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1}, {"temperature": math.nan}, {"temperature": math.inf},
+        {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_p": math.nan},
+        {"min_p": -0.1}, {"min_p": 1.1}, {"min_p": math.nan},
+    ],
+)  # fmt: skip
+def test_options_out_of_bounds_are_refused_by_name(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"^{name}: must be .*found"):
+        Sampling(**wrong)

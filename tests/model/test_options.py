@@ -5,7 +5,6 @@ B batch   T segment length   M memory length   D d_model   E width of the embedd
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,10 @@ from model import (
     network_of,
     save_model,
 )
-from model.state import Segment
 from tests.model.contract import CONTRACT, read
 from tests.model.test_architecture import architecture
 from tests.model.tiny import (
     D_MODEL,
-    VOCABULARY,
     candidate,
     language_model,
     randomise,
@@ -117,51 +114,6 @@ def test_a_model_is_what_its_options_say(options: ModelOptions) -> None:
     found_BTD = read(model, ids_BT, [4, 1, 4])
     wanted_BTD = torch.stack([_reference(model, ids) for ids in ids_BT.tolist()])
     torch.testing.assert_close(found_BTD, wanted_BTD, rtol=1e-12, atol=1e-12)
-
-
-def test_a_state_that_was_lost_is_made_of_rows_that_know_the_one_before_them() -> None:
-    made = [candidate("linear_attention"), candidate("attention", memory=4)]
-    model = language_model([made], options=ModelOptions(token_shift=True))
-    slot, ids_BT = model.slots[0], tokens(2, 9)
-    _, state, _ = model(ids_BT[:, :7], model.initial_state(2), [[(1, None)]])
-    found_BTD = model(ids_BT[:, 7:], state, [[(0, None)]])[0]
-    normed_BTD = slot.norms["linear_attention"](model.tables.embed(ids_BT[:, 2:7]))
-    half = D_MODEL // 2
-    read_BTD = torch.cat([normed_BTD[:, 1:, :half], normed_BTD[:, :-1, half:]], dim=2)
-    segment = Segment(torch.zeros(2, dtype=torch.int64), 4)
-    _, carried, _ = slot.block("linear_attention")(read_BTD, segment, None)
-    wanted_BTD = model(ids_BT[:, 7:], replace(state, blocks=((carried, None),)), [[(0, None)]])[0]
-    torch.testing.assert_close(found_BTD, wanted_BTD, rtol=0, atol=1e-12)
-    lone = language_model([[made[0]]], options=ModelOptions(token_shift=True))
-    _, state, _ = lone(ids_BT, lone.initial_state(2))
-    lost = replace(state, blocks=((None,),))
-    zero = replace(state, blocks=((torch.zeros_like(carried),),))
-    found_BTD, wanted_BTD = (lone(ids_BT, one)[0] for one in (lost, zero))
-    torch.testing.assert_close(found_BTD, wanted_BTD, rtol=0, atol=1e-12)
-
-
-def test_a_factorised_embedding_is_a_table_of_low_rank_in_both_places() -> None:
-    """With its gradient; without cutoffs it is the adaptive input of a head alone."""
-    narrow = language_model([[candidate("dense")]], options=ModelOptions(d_embedding=3))
-    full = language_model([[candidate("dense")]])
-    table, projection = narrow.softmax.head, narrow.softmax.head_projection
-    assert projection is not None
-    assert (table.shape, projection.shape) == ((VOCABULARY, 3), (3, D_MODEL))
-    wide = (table @ projection).detach().requires_grad_()
-    tensors = {**narrow.state_dict(), "softmax.head": wide}
-    del tensors["softmax.head_projection"]
-    ids_BT, found, wanted = tokens(2, 5), [], []
-    for model, made in ((narrow, found), (full, wanted)):
-        if model is full:
-            full.load_state_dict(tensors)
-        h_BTD = model(ids_BT, model.initial_state(2))[0]
-        model.nll(h_BTD, ids_BT).sum().backward()
-        made += [h_BTD, model.log_prob(h_BTD)]
-    grad = full.softmax.head.grad
-    assert grad is not None
-    found += [table.grad, projection.grad]
-    wanted += [grad @ projection.T, table.T @ grad]
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("options", [ALL, *OTHERS], ids=words)

@@ -127,22 +127,6 @@ def test_declared_flops_are_those_that_torch_counts(
 
 
 @pytest.mark.parametrize(
-    ("options", "widths"),
-    [
-        ({"cutoffs": (4, 9, 15)}, (32, 8, 2)),
-        ({"cutoffs": (4, 9, 15), "factor": 2}, (64, 32, 16)),
-        ({"cutoffs": (4, 9, 15), "factor": 100}, (1, 1, 1)),
-        ({"cutoffs": (4, 9), "sizes": (50, 3)}, (50, 3)),
-        ({}, ()),
-    ],
-)
-def test_tail_widths_follow_factor_or_sizes(
-    options: dict[str, Any], widths: tuple[int, ...]
-) -> None:
-    assert SoftmaxConfig(**options).tail_widths(128) == widths
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"cutoffs": (5, 5)}, r"cutoffs: must be above 0 and strictly increasing, found \[5, 5\]"),

@@ -126,16 +126,6 @@ def test_another_experiments_folder_is_refused_untouched(tmp_path: Path) -> None
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_folder_is_kept_until_what_belongs_to_the_phase_is_written(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path / "run")
-    with closing(trainer):
-        trainer.open()
-        trainer.run(RunConfig())
-        assert trainer.state.step == 4
-        assert not others_may_have(trainer.folder)
-    assert others_may_have(trainer.folder)
-
-
 def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with closing(trainer_of(folder)) as trainer:

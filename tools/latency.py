@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__, writes=False)
     parser.prog = "python -m tools.latency"
     parser.add_argument(
-        "--workloads", nargs="+", metavar="NAME", choices=WORKLOADS, default=WORKLOADS,
+        "--workloads", nargs="+", metavar="NAME", choices=WORKLOADS, default=[*WORKLOADS],
         help="what is timed, of latency (a segment is read: prefill), decode (a token), "
         "train_step, throughput (data.batch segments are read)",
     )  # fmt: skip

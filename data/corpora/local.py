@@ -117,8 +117,8 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
             groups[path] = first.setdefault(hashlib.sha256(lines.encode()).digest(), path)
         else:
             empty += 1
-    if more := undecodable[_MOST_NAMED:]:
-        paths.progress(f"data.tree: {len(more)} more files are no UTF-8 and left out")
+    if len(undecodable) > _MOST_NAMED:
+        paths.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
     if not groups:
         raise ValueError(
             f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "

@@ -3,12 +3,14 @@
 import csv
 import json
 import os
+import re
 import shlex
 import stat
 import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from hashlib import file_digest, sha256
@@ -28,7 +30,6 @@ from pipeline.pareto import SUMMARY
 from pipeline.run_files import phase_folders, run_folders
 from training.run_dir import environment
 from training.signals import Stopped, StopRequest
-from utils.archives import ArchiveError, opened_archive
 from utils.files import folder_made_whole, named, read_object, write_whole
 from utils.screen import announce, say
 from utils.text import shorten, visible
@@ -244,29 +245,29 @@ def _sha256(path: Path) -> str:
 def unpack(path: Path, folder: Path) -> Manifest:
     """Write the files of an archive below a folder, each with the hash that the manifest says.
 
-    ArchiveError (a ValueError), with one line that names the archive: it is damaged or hostile, or
-    does not hold what its manifest says.
+    ValueError, with one line that names the archive: it is damaged or hostile, or does not hold
+    what its manifest says.
     """
-    with opened_archive(path, _MOST_BYTES) as archive:
-        if MANIFEST not in archive.namelist():
-            raise ArchiveError(f"{path}: no archive of tools.pack")
-        content = archive.read(MANIFEST)
-        try:
-            manifest = Manifest.model_validate_json(content)
-        except ValidationError as error:
-            raise ArchiveError(f"{path}: {MANIFEST}: {first_problem(error):.400}") from None
-        hashes = manifest.files | manifest.weights
-        for name in archive.namelist():
-            if name == MANIFEST:
-                continue
-            short, file = name.removeprefix(FOLDER), archive.read(name)
-            if not name.startswith(FOLDER) or hashes.get(short) != sha256(file).hexdigest():
-                raise ArchiveError(f"{path}: {name!r:.200} is not a file that was packed")
-            (folder / short).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / short, file)
-    if missing := [name for name in manifest.files if not (folder / name).is_file()]:
-        raise ArchiveError(f"{path}: lacks {missing[0]!r:.200}")
-    write_whole(folder / MANIFEST, content)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = Manifest.model_validate_json(archive.read(MANIFEST))
+            if (size := sum(info.file_size for info in archive.infolist())) > _MOST_BYTES:
+                raise ValueError(f"unpacks to {size:,} bytes, more than {_MOST_BYTES:,}")
+            for name, digest in (manifest.files | manifest.weights).items():
+                if {"..", ""} & {*re.split(r"[/\\:]", name)}:
+                    raise ValueError(f"holds the unsafe name {name!r:.200}")
+                if name in manifest.weights and FOLDER + name not in archive.namelist():
+                    continue
+                content = archive.read(FOLDER + name)
+                if sha256(content).hexdigest() != digest:
+                    raise ValueError(f"{name!r:.200} is not the file that was packed")
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(folder / name, content)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {MANIFEST}: {first_problem(error):.400}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
+        raise ValueError(f"{path}: no whole archive of tools.pack ({error})") from None
+    write_whole(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
     return manifest
 
 

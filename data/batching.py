@@ -40,9 +40,8 @@ class ContextBatches:
     """Batches as a pure function of their index, so a resume needs no iterator state.
 
     Stream b reads tokens [b n, b n + n); every target is the token after its input in the text.
-    The remainder of fewer than B tokens is never a target (`dropped`). An epoch is cut into as few
-    batches as segments of T allow, whose widths differ by at most one: a last batch of a few
-    columns would get a whole step of the optimiser.
+    The remainder of fewer than B tokens is never a target. An epoch is cut into as few batches as
+    segments of T allow, whose widths differ by at most one.
 
     With a seed every epoch begins at another place of the text, whose end is followed by its
     beginning: streams, segments and the dropped remainder then differ from epoch to epoch.
@@ -52,8 +51,6 @@ class ContextBatches:
         self, tokens: TokenArray, *, batch: int, segment: int, offset_seed: int | None = None
     ) -> None:
         """Lay `batch` streams over the tokens; `segment` is the most inputs of one in a batch."""
-        assert batch >= 1
-        assert segment >= 1
         self._row = (len(tokens) - 1) // batch  # inputs of a stream in an epoch
         if self._row < 1:
             raise ValueError(
@@ -116,17 +113,10 @@ class EvaluationStreams:
     ) -> None:
         """Share the targets out; ValueError where there is none.
 
-        Args:
-            tokens: the ids of a split.
-            streams: how many intervals are read side by side.
-            segment: inputs of each stream in one batch.
-            context: unscored tokens before each interval. With windows of W tokens in L attention
-                slots, L * (W - 1) gives the result of a single stream.
-            words: how many words the tokens stand for, where that is known.
+        `streams` intervals are read side by side, `segment` inputs of each in one batch, behind
+        `context` unscored ones: with windows of W tokens in L attention slots, L * (W - 1) gives
+        the result of a single stream. `words` is how many the tokens stand for, if known.
         """
-        assert streams >= 1
-        assert segment >= 1
-        assert context >= 0
         self.words = words
         self.scored = len(tokens) - 1
         if self.scored < 1:

@@ -40,9 +40,8 @@ def key_hash(key: dict[str, Any]) -> str:
 def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[str, Any]]) -> None:
     """Fill a temporary sibling and rename it into place; a folder already there stays.
 
-    `key` is what decides the content; `fill` writes files into the folder it is given and returns
-    more entries of the sidecar INFO, which holds them beside the key and the files' hashes. Where a
-    file cannot be written, what this build made is removed.
+    `fill` writes files into the folder it is given and returns more entries of the sidecar INFO,
+    which holds them beside the key and the files' hashes.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     work = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.tmp")

@@ -13,15 +13,10 @@ from typing import Any
 class Exporter:
     """What a model folder becomes, and what that takes.
 
-    Attributes:
-        words: what it writes, in a few words.
-        extra: the optional dependencies in pyproject.toml that it needs.
-        packages: names by which those are imported.
-        function: "module:function"; called as `function(source, folder, **options)` with an
-            `export.source.Source` and an empty folder to write to, it returns lines to print.
-            ValueError where something of the model cannot be carried.
-        options: flags of its own, each with the arguments of `add_argument`. A flag that is left
-            out is no keyword of the call.
+    `function` is "module:function"; called as `function(source, folder, **options)` with an
+    `export.source.Source` and an empty folder to write to, it returns lines to print. ValueError:
+    something of the model cannot be carried. `options` are flags of its own, each with the
+    arguments of `add_argument`; `packages` of the `extra` in pyproject.toml are what it imports.
     """
 
     words: str

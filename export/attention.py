@@ -34,10 +34,9 @@ class Form(nn.Module):
 class AttentionForm(Form):
     """Relative attention over M rows of keys and values, zero and masked where there is no token.
 
-    The projected encodings of the distances M ... 0 are constants, so that a token alone costs no
-    product for each row of the memory; those beyond are made in the graph, where a window does not
-    hide them. One product more than there are distances stands in the first column: the rows of the
-    scores, read one number shorter, are then shifted as they must be.
+    The projected encodings of the distances M ... 0 are constants; those beyond are made in the
+    graph, where a window does not hide them. One product more than there are distances stands in
+    the first column: rows of the scores, read one number shorter, are shifted as they must be.
     """
 
     near_RGK: Tensor

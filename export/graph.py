@@ -25,11 +25,8 @@ Memories = dict[str, Tensor]
 class GraphModel(nn.Module):
     """The log-probabilities (B, T, V) of the next ids, and what the streams carry on.
 
-    It takes a derived model in evaluation mode and changes its blocks: load another one for
-    anything else.
-
-    Raises:
-        ValueError: a kind of block has no form that a graph can hold, or a memory is too large.
+    It takes a derived model in evaluation mode and changes its blocks. ValueError: a kind of block
+    has no form that a graph can hold, or a memory is too large.
     """
 
     def __init__(self, model: LanguageModel) -> None:

@@ -38,15 +38,7 @@ class ParnasLM(LM):  # type: ignore[misc]
     Every request begins with `<doc>` and knows nothing of the others; it is read in full, by
     segments, with carried memory. With `joined` the rolling requests of a task are one text, cut
     into streams as in the model's own test: memory is carried from document to document, and the
-    `<doc>` between two counts to the first.
-
-    Args:
-        model: in evaluation mode.
-        tokenizer: the model's own.
-        cut: as in the model's own test; streams and context are heeded with `joined` alone.
-        batch: requests read side by side.
-        joined: whether rolling requests are one text.
-        seed: of generated text, where a task wants draws; request k draws with seed + k.
+    `<doc>` between two counts to the first. Where a task wants draws, request k has seed + k.
     """
 
     def __init__(

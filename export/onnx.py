@@ -39,11 +39,8 @@ def write_folder(
     """Write the graph, the tokenizer and a manifest into an empty folder; returns lines to print.
 
     With `int8` there is a second graph of smaller weights; `data` are texts that both are measured
-    on.
-
-    Raises:
-        ValueError: a kind of block cannot be carried, the model is too large for a file, the graph
-            does not compute the model, or a text is none.
+    on. ValueError: a kind cannot be carried, the model is too large for a file, or the graph does
+    not compute it.
     """
     if int8 and not data:
         raise ValueError("--int8: what it costs is measured on a text; give one with --data FILE")

@@ -73,10 +73,8 @@ def add_dropped(
 def keep(like: Tensor, rate: float) -> tuple[Tensor, float]:
     """0 with probability `rate`, else 1, in the shape and dtype of a CPU tensor; 1 / (1 - rate).
 
-    The rate is rounded to a multiple of 1/65536, but neither to 0 nor to 1, and the factor is the
-    one that belongs to it. It is no part of the mask: bfloat16 would round it, and the mean of
-    all that is kept with it. The bits come from a generator that is seeded by torch's, so that
-    torch's state decides.
+    The rate is rounded to a multiple of 1/65536, but neither to 0 nor to 1. The factor is no part
+    of the mask: bfloat16 would round it. The generator of the bits is seeded by torch's.
     """
     threshold = min(max(round(rate * _LEVELS), 1), _LEVELS - 1)
     count = like.numel()

@@ -69,11 +69,9 @@ class Slot(nn.Module):
     weight 1 gives the norm of the papers, and identity adds nothing; with `rezero` delta_k =
     a_k f_k([memory; x]). With `token_shift` f_k reads half of each row from the row before.
 
-    The slot owns one memory of detached inputs, as long as its greediest candidate reads; every
-    candidate takes the tail it needs. It is kept up to date whatever is computed. A slot whose
-    candidates read none has none. The state of a candidate that is not computed is lost: one that
-    carries it from segment to segment then begins with what it makes of the memory. A SuperNet has
-    several candidates in a slot, a derived model one.
+    The slot owns one memory of detached inputs, as long as its greediest candidate reads, and keeps
+    it up to date whatever is computed; every candidate takes the tail it needs. The state of a
+    candidate that is not computed is lost: it then begins with what it makes of the memory.
 
     With `entangle` dense candidates share the norm and the weights of the widest one, and those
     that are computed together cost what the widest of them costs.
@@ -152,10 +150,9 @@ class Slot(nn.Module):
     ) -> Result:
         """Apply the candidates that `terms` names to the residual stream.
 
-        The memory holds the inputs before it (None where nothing reads them), the states are the
-        candidates' own; both are returned as the next segment needs them. The auxiliary loss is
-        the weighted sum of the blocks', None where there is none. It trains blocks and is no price
-        of theirs: no gradient flows from it into the weights of the terms.
+        Memory and the candidates' states are returned as the next segment needs them. The
+        auxiliary loss is the weighted sum of the blocks', or None; no gradient flows from it into
+        the weights of the terms.
         """
         out_BTD, aux = x_BTD, None
         next_states: list[Tensor | None] = [None] * len(states)

@@ -81,10 +81,8 @@ def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Read a folder's files, split by a hash of their relative paths.
 
-    Files of equal lines go to one split together, by the hash of the first path among them.
-    Files that are no UTF-8, empty ones and links are left out and counted; hidden ones are no text
-    of the user's. Run folders and the cache are left out whole, for each command would change the
-    text.
+    Files of equal lines go to one split together. Files that are no UTF-8, empty ones and links
+    are left out and counted; run folders and the cache too, for each command would change the text.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
     root = readable_path(paths.base, config.tree.folder, "data.tree.folder", "folder")

@@ -179,14 +179,11 @@ class TokenizerKind:
     """A kind of tokenizer: how it is made and loaded, and which settings are its own.
 
     Attributes:
-        make: from the settings, the texts of the training split, and the folder that relative
-            paths start from; ValueError where the settings do not serve.
-        load: from a saved model and `lower_case`; ValueError where the model does not serve.
+        make: from the settings, the texts of the training split, and the base of relative paths.
+        load: from a saved model and `lower_case`.
         key: what decides the pieces beside the corpus, for the name of the cached folder.
         ids: how many ids there will be, from the settings alone; None where only the model says.
-        saves_model: whether there is a SentencePiece model to save and load.
-        takes: the keys of `data.tokenizer` that it heeds.
-        needs: the key that must be given.
+        takes: the keys of `data.tokenizer` that it heeds; `needs` is one that must be given.
         sample_bytes: it is trained on so much text at most; 0 where it is not trained.
     """
 

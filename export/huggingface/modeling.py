@@ -44,9 +44,8 @@ class ParnasConfig(PretrainedConfig):  # type: ignore[misc]
         slots: the block of each slot: its kind, its label, and every option of the kind.
         tie_slots: slots so many apart share their weights; None: none do.
         options: norms, token shift and the like of the whole model.
-        softmax: `cutoffs`, the first id of each tail; `sizes`, the tails' widths; `tied`, whether
-            the embedding shares the tables.
-        dropout: what a training drops, by place: `residual`, `embedding`, `attention`, `dense`.
+        softmax: `cutoffs`, `sizes` of the tails, and whether the embedding shares them (`tied`).
+        dropout: what a training drops: `residual`, `embedding`, `attention`, `dense`.
         kwargs: what every config has.
     """
 

@@ -117,9 +117,8 @@ class AttentionBlock(nn.Module):
     ) -> tuple[Tensor, Tensor | None, None]:
         """In an evaluation the state holds the keys and values of the memory, (B, G, 2, M, K).
 
-        `kernel` attends in the place of the device's fastest way. `reach` is a smaller window for
-        this call: the rows of memory that then nobody sees are not read. `persistent_2NHK` are
-        keys and values that all queries of an evaluation see beside the cached ones.
+        `kernel` attends in the place of the device's fastest way, `reach` is a smaller window for
+        this call, and all queries of an evaluation see `persistent_2NHK` beside the cached ones.
         """
         window, memory = self.reached(reach)
         if not segment.cached:

@@ -124,20 +124,17 @@ class HeadOptions(BlockOptions):
 class Block(Protocol):
     """What a slot asks of a block.
 
-    The block adds `delta` to the residual stream. It reads `memory_rows` rows of memory and gets
-    c = norm([memory; x]), with M rows of memory before the T of the segment, which says how many
-    of them are valid. Its own state is None or a tensor whose first axis is the stream, zero for a
-    stream that starts. Where it `carries_state` in a training too, a slot that lost the state,
-    because other candidates were drawn, makes it anew of its memory. Parameters that are biases,
-    though each head has a row, it names in `head_biases`: weight decay leaves them alone; in
-    `rate_factors` weights whose learning rate is a multiple of the others'. What its
-    `after_step(add_up)` does, where it has one, is done after every step of the weights, by all
-    processes in one order. What a training counts until then, it counts in buffers, in place: a
-    pass that is not to be counted puts them back. Buffers that are in no file begin at 0. Where its
-    work depends on its weights, its `costliest()` makes them those of the most work: costs are
-    taken of these, so that they hold whatever is learnt. What its `describe()` gives, where it has
-    one, is logged and drawn at every validation: `Numbers` that follow from the weights and the
-    last step alone, or a run that goes on from a checkpoint would say something else.
+    The block adds `delta` to the residual stream. It gets c = norm([memory; x]), with `memory_rows`
+    rows of memory before the T of the segment, which says how many of them are valid. Its own state
+    is None or a tensor whose first axis is the stream, zero for a stream that starts. It may have:
+
+    - `carries_state`, in a training too: a slot that lost the state makes it anew of its memory;
+    - `head_biases`, names of biases with a row for each head, which weight decay leaves alone;
+    - `rate_factors`, by name multiples of the learning rate;
+    - `after_step(add_up)`, done after every step of the weights by all processes. What it counts
+      until then, it counts in buffers, in place; buffers that are in no file begin at 0;
+    - `costliest()`, which gives it the weights of the most work: costs are taken of these;
+    - `describe()`, `Numbers` for the log that follow from the weights and the last step alone.
     """
 
     memory_rows: int

@@ -72,18 +72,16 @@ class ContextBatches:
         start = place * self._row // self.per_epoch
         end = (place + 1) * self._row // self.per_epoch
         # One column more than inputs: the last one is a target only.
-        place_BT = self._offset(epoch) + self._start_B1 + np.arange(start, end + 1)
+        place_BT = self._start_B1 + np.arange(start, end + 1)
+        if self._offset_seed is not None:
+            drawn = np.random.default_rng([self._offset_seed, epoch])
+            place_BT = place_BT + drawn.integers(len(self._tokens))
         token_BT = self._tokens[place_BT % len(self._tokens)]
         return Batch(
             input_BT=to_tensor(token_BT[:, :-1]),
             target_BT=to_tensor(token_BT[:, 1:]),
             first=start == 0,
         )
-
-    def _offset(self, epoch: int) -> int:
-        if self._offset_seed is None:
-            return 0
-        return int(np.random.default_rng([self._offset_seed, epoch]).integers(len(self._tokens)))
 
 
 @dataclass(frozen=True)

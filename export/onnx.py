@@ -108,7 +108,12 @@ def converted(graph: GraphModel, program: ExportedProgram) -> tuple[Any, list[st
         )
     assert made is not None
     model = made.model_proto
-    slot_nodes = [node.name for node in model.graph.node if _is_of_slot(node)]
+    slot_nodes = [
+        node.name
+        for node in model.graph.node
+        for entry in node.metadata_props
+        if entry.key.endswith("name_scopes") and "model.slots." in entry.value
+    ]
     ids = next(value for value in model.graph.input if value.name == IDS)
     batch, length = (size.dim_param for size in ids.type.tensor_type.shape.dim)
     free = {batch: "batch", length: "length"}
@@ -120,11 +125,6 @@ def converted(graph: GraphModel, program: ExportedProgram) -> tuple[Any, list[st
     del model.graph.value_info[:]
     _forget_origin(model.graph)
     return model, slot_nodes
-
-
-def _is_of_slot(node: Any) -> bool:
-    scopes = [entry.value for entry in node.metadata_props if entry.key.endswith("name_scopes")]
-    return any("model.slots." in scope for scope in scopes)
 
 
 def _forget_origin(graph: Any) -> None:

@@ -188,25 +188,15 @@ class LanguageModel(nn.Module):
 
     def costliest(self) -> Self:
         """The model itself, with the weights that costs are taken of (`Block`)."""
-        for block in self._of_varying_work():
-            block.costliest()
+        for block in (block for slot in self.slots for block in slot.blocks.values()):
+            getattr(block, "costliest", lambda: None)()
         return self
 
     @property
     def may_cost_more(self) -> list[str]:
         """Labels of candidates that other weights would make work more than theirs do now."""
-        labels = dict.fromkeys(
-            label
-            for slot in self.slots
-            for label in slot.labels
-            if _may_cost_more(slot.block(label))
-        )
-        return list(labels)
-
-    def _of_varying_work(self) -> list[Any]:
-        """The blocks whose work depends on their weights."""
-        blocks = (block for slot in self.slots for block in slot.blocks.values())
-        return [block for block in blocks if hasattr(block, "costliest")]
+        pairs = [(label, slot.block(label)) for slot in self.slots for label in slot.labels]
+        return list(dict.fromkeys(label for label, block in pairs if _may_cost_more(block)))
 
     def describe(self) -> list[dict[str, Any]]:
         """What blocks say of themselves by slot and label; slots of one module say the same."""

@@ -4,6 +4,7 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -49,15 +50,11 @@ class ReZero(nn.Module):
         self.weight = nn.Parameter(torch.zeros(()))
 
 
-def _rms(d_model: int) -> nn.Module:
-    # Zhang and Sennrich 2019, arXiv 1910.07467, Eq. 4.
-    return nn.RMSNorm(d_model, eps=_EPS)
-
-
 # By its name in `model.norm`.
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layer": nn.LayerNorm,
-    "rms": _rms,
+    # Zhang and Sennrich 2019, arXiv 1910.07467, Eq. 4.
+    "rms": partial(nn.RMSNorm, eps=_EPS),
     "scale": ScaleNorm,
 }
 

@@ -134,15 +134,12 @@ def cut_articles(lines: Iterable[bytes]) -> Iterator[bytes]:
     article: list[bytes] = []
     for line in lines:
         article.append(line)
-        if len(article) > 3 and _starts_article(*article[-3:]):
+        between_blanks = len(article) > 3 and article[-3] == article[-1] == _BLANK
+        if between_blanks and _HEADING.fullmatch(article[-2]):
             yield b"".join(article[:-3])
             del article[:-3]
     if article:
         yield b"".join(article)
-
-
-def _starts_article(before: bytes, heading: bytes, after: bytes) -> bool:
-    return before == after == _BLANK and _HEADING.fullmatch(heading) is not None
 
 
 def _part(archive: Path, member: str, split: Split) -> Iterator[Document]:

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from export.huggingface.flatten import modelling_source
 from export.huggingface.tokenizer import write_tokenizer
 from export.source import Source
-from model import Architecture, Candidate, reads_context
+from model import Architecture, reads_context
 from utils.text import NO_CONTEXT, visible
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -92,7 +92,10 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
         "vocab_size": architecture.vocabulary_size,
         "hidden_size": architecture.d_model,
         "num_hidden_layers": len(architecture.slots),
-        "slots": [_every_option(slot) for slot in architecture.slots],
+        "slots": [
+            {name: getattr(slot, name) for name in type(slot).model_fields}
+            for slot in architecture.slots
+        ],
         "tie_slots": architecture.tie_slots,
         "options": architecture.options.model_dump(mode="json"),
         "softmax": {
@@ -107,10 +110,6 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
         "use_cache": True,
         "tie_word_embeddings": False,
     }
-
-
-def _every_option(slot: Candidate) -> dict[str, Any]:
-    return {name: getattr(slot, name) for name in type(slot).model_fields}
 
 
 def card_of(source: Source) -> str:

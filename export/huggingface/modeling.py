@@ -187,7 +187,11 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         reads_BT = None if attention_mask is None else _reads(attention_mask, input_ids)
         # What stands behind all others is seen by none of them.
         at_once = reads_BT is None or (not use_cache and _stands_behind(reads_BT))
-        state = self._begin(len(input_ids)) if memory is None else _usable(memory.state)
+        if memory is None:
+            cached = not self.training and not torch.is_grad_enabled()
+            state = self.model.initial_state(len(input_ids), cached=cached)
+        else:
+            state = _usable(memory.state)
         loss = None
         # Keys and values that were kept have no gradient.
         with torch.set_grad_enabled(torch.is_grad_enabled() and state.cache is None):
@@ -203,10 +207,6 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         returned = {_CACHE: memory if use_cache else None}
         output = CausalLMOutputWithPast(loss=loss, logits=logits, **returned)
         return output.to_tuple() if return_dict is False else output
-
-    def _begin(self, batch: int) -> StreamState:
-        cached = not self.training and not torch.is_grad_enabled()
-        return self.model.initial_state(batch, cached=cached)
 
     def _read(
         self, ids_BT: Tensor, state: StreamState, chunk: int | None, reads_BT: Tensor | None = None

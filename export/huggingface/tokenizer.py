@@ -6,7 +6,7 @@ others, and U+2581 itself is one that no piece has: it becomes its bytes, as it 
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +57,13 @@ def converted(tokenizer: Tokenizer, model_folder: Path) -> Any:
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Fast
 
-    if tokenizer.losses and not _only_lower_cased(tokenizer, model_folder):
+    saved = read_tokenizer_file(model_folder)
+    if len(tokenizer.losses) > saved.lower_case:
         raise ValueError(
             f"tokenizer: kind {tokenizer.kind} cannot be carried, because it loses text: "
             f"{'; '.join(tokenizer.losses)}"
         )
-    made = Fast(_model(tokenizer, model_folder))
-    saved = read_tokenizer_file(model_folder)
+    made = Fast(_model(tokenizer, model_folder, saved.ranks))
     if saved.lower_case:
         made.normalizer = normalizers.Sequence(
             [normalizers.Replace(Regex(_LAST_SIGMA), "\u03c2"), normalizers.Lowercase()]
@@ -75,14 +75,9 @@ def converted(tokenizer: Tokenizer, model_folder: Path) -> Any:
     return made
 
 
-def _only_lower_cased(tokenizer: Tokenizer, model_folder: Path) -> bool:
-    return read_tokenizer_file(model_folder).lower_case and len(tokenizer.losses) == 1
-
-
-def _model(tokenizer: Tokenizer, model_folder: Path) -> Any:
+def _model(tokenizer: Tokenizer, model_folder: Path, ranks: Sequence[int]) -> Any:
     from tokenizers import models
 
-    ranks = read_tokenizer_file(model_folder).ranks
     if tokenizer.kind == "bytes":
         names = [f"<0x{byte:02X}>" for byte in range(256)] + [DOC]
         return models.BPE(dict(zip(names, ranks, strict=True)), [], byte_fallback=True)

@@ -94,6 +94,7 @@ class Slot(nn.Module):
         self.norms = nn.ModuleDict()
         self.factors = nn.ModuleDict()
         for candidate in candidates:
+            assert not candidate.missing, candidate
             block = BLOCKS[candidate.kind].block(candidate, d_model, dropout)
             self.blocks[candidate.label] = block
             if next(block.parameters(), None) is None:

@@ -32,11 +32,7 @@ class SoftmaxConfig:
     tied: bool
 
     def check_vocabulary(self, vocabulary_size: int) -> None:
-        """Raise ValueError where the cutoffs do not lie inside the vocabulary."""
-        if self.cutoffs and self.cutoffs[-1] >= vocabulary_size:
-            raise ValueError(
-                f"softmax: cutoff {self.cutoffs[-1]} is not below the vocabulary {vocabulary_size}"
-            )
+        """Checked where the model was exported."""
 
     def tail_widths(self, head_width: int) -> tuple[int, ...]:
         """The width of each tail."""

@@ -73,7 +73,6 @@ class AdaptiveSpanBlock(nn.Module):
 
     def __init__(self, options: AdaptiveSpanOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         self.span, self.ramp, self.span_loss = options.span, options.ramp, options.span_loss
         # The distance of the nearest key.
         self.first = 0 if options.sees_itself else 1

@@ -91,7 +91,6 @@ class AttentionBlock(nn.Module):
 
     def __init__(self, options: ContextOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         self.n_heads, self.d_head = options.n_heads, options.d_head
         self.n_kv_heads = options.n_kv_heads or options.n_heads
         self.window, self.clamp = options.window, options.clamp

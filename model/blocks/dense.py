@@ -64,7 +64,6 @@ class DenseBlock(nn.Module):
 
     def __init__(self, options: InnerLayerOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         self.d_ffn, self.activation = options.d_ffn, options.activation
         self.dropout = dropout.dense
         self.chunk = options.chunk if isinstance(options, DenseOptions) else 1

@@ -148,7 +148,6 @@ class LinearAttentionBlock(nn.Module):
 
     def __init__(self, options: LinearAttentionOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         self.n_heads, self.d_head = options.n_heads, options.d_head
         width = self.n_heads * self.d_head
         self.inner = linear(d_model, 4 * width, bias=False)

@@ -60,7 +60,6 @@ class MixtureOfExpertsBlock(nn.Module):
 
     def __init__(self, options: MixtureOfExpertsOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         self.k, self.balance_loss = options.k, options.balance_loss
         self.gate = linear(d_model, options.n_experts, bias=False)
         blocks = (DenseBlock(options, d_model, dropout) for _ in range(options.n_experts))

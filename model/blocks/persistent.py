@@ -40,7 +40,6 @@ class PersistentBlock(nn.Module):
 
     def __init__(self, options: PersistentOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         assert options.n_vectors is not None
         self.n_heads, self.d_head, self.dropout = options.n_heads, options.d_head, dropout.attention
         width = self.n_heads * self.d_head

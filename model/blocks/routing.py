@@ -93,7 +93,6 @@ class RoutingBlock(nn.Module):
 
     def __init__(self, options: RoutingOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         assert options.n_local_heads is not None
         self.options, self.memory_rows = options, options.memory
         self.dropout = dropout.attention

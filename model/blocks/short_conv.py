@@ -37,7 +37,6 @@ class ShortConvBlock(nn.Module):
 
     def __init__(self, options: ShortConvOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        assert not options.missing, options.missing
         self.inner = linear(d_model, 3 * d_model, bias=False)
         # Three numbers are multiplied: with weights of 0.02 a narrow model would begin with almost
         # nothing, and with almost no gradient.

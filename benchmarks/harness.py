@@ -89,22 +89,44 @@ def in_turn(
         workers = {name: at_the_end.enter_context(_Worker(side)) for name, side in sides.items()}
         for worker in workers.values():
             worker.seconds(warm)
-        seconds: dict[str, list[float]] = {name: [] for name in sides}
-        spoilt, done = 0, 0
-        while done < rounds:
-            found, others = _round(rotated(workers, done), calls)
-            if others <= most_others:
-                done += 1
-                for name, value in found.items():
-                    seconds[name].append(value)
-                continue
-            spoilt += 1
-            if spoilt > MOST_SPOILT * rounds:
-                raise ValueError(
-                    f"other processes use {others:.1f} cores, at most {most_others} may; "
-                    "stop them and measure again"
-                )
-    return Timings(seconds)
+
+        def take(turn: int) -> tuple[dict[str, float], float]:
+            order = rotated(workers, turn).items()
+            both = {name: worker.seconds(calls) for name, worker in order}
+            own_s = sum(used_s for _, used_s in both.values())
+            return {name: second for name, (second, _) in both.items()}, own_s
+
+        found = quiet_rounds(take, rounds, most_others)
+    return Timings({name: [each[name] for each in found] for name in sides})
+
+
+def quiet_rounds(
+    take: Callable[[int], tuple[dict[str, float], float]],
+    wanted: int,
+    most_others: float = MOST_OTHER_CORES,
+) -> list[dict[str, float]]:
+    """So many rounds in which nobody else used the machine.
+
+    `take` gives the figures of a turn and the seconds of CPU that they took.
+
+    Raises:
+        ValueError: other processes used the machine in more than 3 times the rounds wanted.
+    """
+    found: list[dict[str, float]] = []
+    for _ in range((1 + MOST_SPOILT) * wanted):
+        before = read_cpu()
+        figures, own_s = take(len(found))
+        after, others = read_cpu(), 0.0
+        if before is not None and after is not None:
+            others = other_cores(before, replace(after, own_s=after.own_s + own_s))
+        if others <= most_others:
+            found.append(figures)
+        if len(found) == wanted:
+            return found
+    raise ValueError(
+        f"other processes use {others:.1f} cores, at most {most_others} may; "
+        "stop them and measure again"
+    )
 
 
 def rotated(sides: Mapping[str, _Kind], turn: int) -> dict[str, _Kind]:
@@ -112,19 +134,6 @@ def rotated(sides: Mapping[str, _Kind], turn: int) -> dict[str, _Kind]:
     names = [*sides]
     first = turn % len(names)
     return {name: sides[name] for name in names[first:] + names[:first]}
-
-
-def _round(workers: Mapping[str, "_Worker"], calls: int) -> tuple[dict[str, float], float]:
-    """One figure of each side, and the cores that nobody of us used meanwhile."""
-    before, own_s = read_cpu(), 0.0
-    found = {}
-    for name, worker in workers.items():
-        found[name], used_s = worker.seconds(calls)
-        own_s += used_s
-    after = read_cpu()
-    if before is None or after is None:
-        return found, 0.0
-    return found, other_cores(before, replace(after, own_s=after.own_s + own_s))
 
 
 class _Worker:

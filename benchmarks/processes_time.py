@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from benchmarks.harness import write_result
 
     shape = SIZES[arguments.shape]
-    rounds = quiet_rounds(arguments.shape, arguments.steps, arguments.rounds)
+    rounds = rounds_of(arguments.shape, arguments.steps, arguments.rounds)
     rows = compared(rounds, shape.batch * shape.segment)
     for name, row in rows.items():
         print(
@@ -92,32 +92,16 @@ def compared(rounds: Sequence[Mapping[str, float]], tokens: int) -> dict[str, di
     return rows
 
 
-def quiet_rounds(shape: str, steps: int, wanted: int) -> list[dict[str, float]]:
-    """So many rounds in which nobody else used the machine.
+def rounds_of(shape: str, steps: int, wanted: int) -> list[dict[str, float]]:
+    """So many rounds in which nobody else used the machine."""
+    from benchmarks.harness import quiet_rounds, rotated
 
-    Raises:
-        ValueError: other processes were too busy in more than 3 times as many.
-    """
-    from benchmarks.harness import MOST_SPOILT, rotated
-    from utils.cores import MOST_OTHER_CORES, other_cores, read_cpu
+    def take(turn: int) -> tuple[dict[str, float], float]:
+        began_s, sides = _children_s(), rotated(SIDES, turn)
+        taken = {name: seconds(shape, steps, started) for name, started in sides.items()}
+        return taken, _children_s() - began_s
 
-    found: list[dict[str, float]] = []
-    for _ in range((1 + MOST_SPOILT) * wanted):
-        before, own_s = read_cpu(), _children_s()
-        turn = rotated(SIDES, len(found)).items()
-        taken = {name: seconds(shape, steps, started) for name, started in turn}
-        after, own_s = read_cpu(), _children_s() - own_s
-        others = 0.0
-        if before is not None and after is not None:
-            others = other_cores(before, replace(after, own_s=after.own_s + own_s))
-        if others <= MOST_OTHER_CORES:
-            found.append(taken)
-        if len(found) == wanted:
-            return found
-    raise ValueError(
-        f"other processes use {others:.1f} cores, at most {MOST_OTHER_CORES} may; "
-        "stop them and measure again"
-    )
+    return quiet_rounds(take, wanted)
 
 
 def _children_s() -> float:

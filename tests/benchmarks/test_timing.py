@@ -14,8 +14,8 @@ import torch
 
 from benchmarks import device_step, processes_time
 from benchmarks.generation import next_token
-from benchmarks.harness import Side, Timings
-from benchmarks.processes_time import BASE, SIDES, compared, quiet_rounds
+from benchmarks.harness import Side, Timings, quiet_rounds
+from benchmarks.processes_time import BASE, SIDES, compared, rounds_of
 from benchmarks.sides import OUR_ALLOCATOR, arithmetic
 from benchmarks.softmax_constants import D_MODEL, ROWS, TOKENS, WIDTHS, WORDS, fit, time_tail
 from benchmarks.step_scaling import against_memory, against_slots
@@ -88,6 +88,23 @@ def test_a_ratio_is_the_median_of_those_within_a_round() -> None:
     assert timings.ratio("one", "other") == 2.0
 
 
+def test_a_round_that_others_disturb_is_taken_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = iter([9.0, 0.0, 9.0, 0.0])
+    monkeypatch.setattr("benchmarks.harness.other_cores", lambda *_: next(others))
+    figures = [{"one": number} for number in (5.0, 1.0, 6.0, 2.0)]
+    turns = list[int]()
+
+    def take(turn: int) -> tuple[dict[str, float], float]:
+        turns.append(turn)
+        return figures[len(turns) - 1], 0.0
+
+    assert quiet_rounds(take, 2) == [{"one": 1.0}, {"one": 2.0}]
+    assert turns == [0, 0, 1, 1]
+    monkeypatch.setattr("benchmarks.harness.other_cores", lambda *_: 9.0)
+    with pytest.raises(ValueError, match=r"other processes use 9\.0 cores"):
+        quiet_rounds(lambda turn: ({}, 0.0), 2)
+
+
 def test_slots_are_on_a_line_of_least_squares() -> None:
     timings = Timings({str(n): [0.010 + 0.002 * n, 0.011 + 0.002 * n, 1.0] for n in (4, 8, 32)})
     found = against_slots(timings)["line_ms"]
@@ -121,8 +138,8 @@ def test_speeds_of_processes_are_compared_within_a_round() -> None:
 def test_each_round_begins_with_another_side(monkeypatch: pytest.MonkeyPatch) -> None:
     order = []
     monkeypatch.setattr(processes_time, "seconds", lambda *given: order.append(given[-1]) or 1.0)
-    monkeypatch.setattr("utils.cores.read_cpu", lambda: None)
-    rounds = quiet_rounds("small", 3, 4)
+    monkeypatch.setattr("benchmarks.harness.read_cpu", lambda: None)
+    rounds = rounds_of("small", 3, 4)
     one, two, three = SIDES.values()
     assert order == [one, two, three, two, three, one, three, one, two, one, two, three]
     assert [set(each) for each in rounds] == [set(SIDES)] * 4

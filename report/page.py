@@ -47,11 +47,11 @@ def write_report(run_folder: Path) -> Path:
     labels = [one.labels for one in known] + [one.labels for one in contenders]
     labels += [one.labels for one in layouts]
     palette = palette_of(labels, max((one.pi_NLC.shape[1] for one in known), default=1))
-    found = search_sections(run_folder, searches)
+    found = search_sections(searches)
     # The first screen is about the layout that was compared, or else about the chosen one.
     name = next((one.name for one in contenders if one.is_chosen), None)
     shown = next((layout for layout in layouts if layout.name == name), chosen)
-    caveats = list(shown.caveats) if shown else search_caveats(run_folder)
+    caveats = list(shown.caveats) if shown else search_caveats(searches)
     if shown and chosen and shown.name != chosen.name:
         since = f"{chosen.name} was chosen after this comparison of {shown.name}: compare again"
         caveats.insert(0, since)

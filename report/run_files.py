@@ -4,7 +4,7 @@ N recorded steps   L slots   C candidates
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,12 +83,13 @@ def read_caveats(search_folder: Path) -> list[str]:
         return list(content["caveats"])
 
 
-def read_joint_caveats(searches: Path, seeds: Sequence[int]) -> list[str]:
-    """Read the caveats of exactly these searches together; none where there are none.
+def read_joint_caveats(searches: Iterable[Path]) -> list[str]:
+    """Read the caveats of exactly these searches of a run together; none where there are none.
 
     Of one search nothing is said that was said before it was one of several.
     """
-    path, wanted = searches / "caveats.json", sorted(seeds)
+    folders = list(searches)
+    path, wanted = folders[0].parent / "caveats.json", sorted(map(seed_of, folders))
     content = read_json(path) if path.exists() else {"together": []}
     with reading(path):
         entries = {tuple(sorted(one["searches"])): one["caveats"] for one in content["together"]}

@@ -25,7 +25,6 @@ from report.run_files import (
     read_joint_caveats,
     read_metrics,
     read_trajectory,
-    seed_folders,
     seed_of,
 )
 from utils.files import write_whole
@@ -41,6 +40,9 @@ SPREAD_FIGURES = {
     "pi_seeds.png": "pi over the steps: mean over the searches, lowest to highest.",
     "curves_seeds.png": "Perplexity of the SuperNets: mean over the searches, lowest to highest.",
 }
+
+# By their folders, as far as they have recorded anything.
+Searches = Mapping[Path, Trajectory | None]
 
 
 def write_search_figures(search_folder: Path) -> list[Path]:
@@ -70,23 +72,17 @@ def write_search_figures(search_folder: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def write_spread_figures(run_folder: Path) -> list[Path]:
-    """Write the figures of the run's searches into `search/figures/`; none for fewer than two.
+def write_spread_figures(searches: Mapping[Path, Trajectory]) -> list[Path]:
+    """Write the figures of several searches together into `search/figures/`.
 
     Raises:
         ValueError: a file of the run is broken.
     """
-    searches = comparable_searches(run_folder)
-    if len(searches) < 2:
-        return []
-    metrics = [
-        read_metrics(folder / "metrics.jsonl")
-        for folder in searches
-        if (folder / "metrics.jsonl").exists()
-    ]
+    paths = [folder / "metrics.jsonl" for folder in searches]
+    metrics = [read_metrics(path) for path in paths if path.exists()]
     alpha_start = max(trajectory.alpha_start for trajectory in searches.values())
     figures = line_plots(*searches.values()), curve_spread(metrics, alpha_start)
-    folder = run_folder / "search" / "figures"
+    folder = next(iter(searches)).parent / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     return [
         write_whole(folder / name, png(figure))
@@ -94,59 +90,51 @@ def write_spread_figures(run_folder: Path) -> list[Path]:
     ]
 
 
-def comparable_searches(run_folder: Path) -> dict[Path, Trajectory]:
-    """The run's searches that have the slots, candidates and steps of the longest one."""
-    searches = {
-        folder: read_trajectory(folder / "pi.npz")
-        for folder in seed_folders(run_folder / "search")
-        if (folder / "pi.npz").exists()
-    }
-    longest = max(searches.values(), key=lambda search: len(search.step_N), default=None)
+def comparable(searches: Searches) -> dict[Path, Trajectory]:
+    """The searches that have the slots, candidates and steps of the longest one."""
+    known = {folder: search for folder, search in searches.items() if search is not None}
+    longest = max(known.values(), key=lambda search: len(search.step_N), default=None)
     return {
         folder: search
-        for folder, search in searches.items()
+        for folder, search in known.items()
         if longest is not None
         and search.labels == longest.labels
         and search.pi_NLC.shape == longest.pi_NLC.shape
     }
 
 
-def search_sections(
-    run_folder: Path, searches: Mapping[Path, Trajectory | None]
-) -> list[html.Section]:
+def search_sections(searches: Searches) -> list[html.Section]:
     """Several searches together where they are comparable, then each by its seed."""
-    sections = [_several(run_folder), *(_search(*item) for item in searches.items())]
+    together = comparable(searches)
+    sections = [_several(together) if len(together) > 1 else None]
+    sections += [_search(*item) for item in searches.items()]
     return [section for section in sections if section is not None]
 
 
-def search_caveats(run_folder: Path) -> list[str]:
+def search_caveats(searches: Searches) -> list[str]:
     """Caveats of the run's searches, one and together; the same words once."""
-    folders = seed_folders(run_folder / "search")
-    together = [seed_of(folder) for folder in comparable_searches(run_folder)]
-    lines = [line for folder in folders for line in _own_caveats(folder)]
-    if len(together) > 1:
-        lines += read_joint_caveats(run_folder / "search", together)
+    lines = [line for folder in searches for line in _own_caveats(folder)]
+    if len(together := comparable(searches)) > 1:
+        lines += read_joint_caveats(together)
     return list(dict.fromkeys(lines))
 
 
 def _own_caveats(folder: Path) -> list[str]:
-    alone = read_joint_caveats(folder.parent, [seed_of(folder)])
-    return [*read_caveats(folder), *alone]
+    return [*read_caveats(folder), *read_joint_caveats([folder])]
 
 
-def _several(run_folder: Path) -> html.Section | None:
+def _several(searches: Mapping[Path, Trajectory]) -> html.Section:
     """Figures of several searches together."""
-    if not (written := write_spread_figures(run_folder)):
-        return None
-    seeds = [seed_of(folder) for folder in comparable_searches(run_folder)]
-    named = ", ".join(map(str, seeds))
+    named = ", ".join(str(seed_of(folder)) for folder in searches)
     alt = f"Line charts over the steps of the searches of seeds {named}, with bands"
-    pictures = [html.Picture(path.read_bytes(), SPREAD_FIGURES[path.name], alt) for path in written]
     return html.exhibit(
         "searches",
         f"Searches of seeds {named} together",
-        caveats=read_joint_caveats(run_folder / "search", seeds),
-        pictures=pictures,
+        caveats=read_joint_caveats(searches),
+        pictures=[
+            html.Picture(path.read_bytes(), SPREAD_FIGURES[path.name], alt)
+            for path in write_spread_figures(searches)
+        ],
     )
 
 

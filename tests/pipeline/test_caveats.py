@@ -133,12 +133,15 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
 
 
 def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(tmp_path: Path) -> None:
+    def read(*seeds: int) -> list[str]:
+        return read_joint_caveats([tmp_path / f"seed-{seed}" for seed in seeds])
+
     write_joint_caveats(tmp_path, [1, 0], ["old"])
     write_joint_caveats(tmp_path, [0, 1], ["agreement"])
     write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
-    assert read_joint_caveats(tmp_path, [0, 1]) == ["agreement"]
-    assert read_joint_caveats(tmp_path, [2]) == [ONE_SEARCH]
-    assert read_joint_caveats(tmp_path, [0, 1, 2]) == []
+    assert read(0, 1) == ["agreement"]
+    assert read(2) == [ONE_SEARCH]
+    assert read(0, 1, 2) == []
     # That one says little was true before it was one of several.
     write_joint_caveats(tmp_path, [0], [ONE_SEARCH])
-    assert read_joint_caveats(tmp_path, [0]) == []
+    assert read(0) == []

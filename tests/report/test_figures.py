@@ -182,15 +182,18 @@ def test_curves_have_the_steps_that_all_searches_have(make):
 
 
 def test_searches_of_other_slots_labels_or_lengths_stay_apart(make):
-    make.search(seed=0, steps=20)
-    assert searches.write_spread_figures(make.run) == []
-    make.search(seed=1, steps=20)
-    make.search(seed=2, steps=12)
-    make.search(seed=3, steps=20, slots=3)
-    make.search(seed=10, steps=20, labels=("attention", "dense", "wide"))
-    found = [folder.name for folder in searches.comparable_searches(make.run)]
-    assert found == ["seed-0", "seed-1"]
-    written = searches.write_spread_figures(make.run)
+    sizes = {
+        0: {"steps": 20},
+        1: {"steps": 20},
+        2: {"steps": 12},
+        3: {"steps": 20, "slots": 3},
+        10: {"steps": 20, "labels": ("attention", "dense", "wide")},
+    }
+    folders = [make.search(seed=seed, **of) for seed, of in sizes.items()]
+    known = {folder: read_trajectory(folder / "pi.npz") for folder in folders}
+    together = searches.comparable({**known, make.run: None})
+    assert list(together) == folders[:2]
+    written = searches.write_spread_figures(together)
     assert [path.name for path in written] == ["pi_seeds.png", "curves_seeds.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
 

@@ -53,6 +53,11 @@ def create_study(sweep: Sweep, inputs: dict[str, str], *, begun: bool) -> optuna
                 "that it knew; put it back, give the sweep.storage of before, or use another --run "
                 "directory"
             )
+        if name in known and sweep.config.storage is not None:
+            raise ValueError(
+                f"{sweep.shown_storage}: its study {name} is no whole sweep; delete it, or use "
+                "another --run directory"
+            )
         if name in known:  # its making was cut short
             optuna.delete_study(study_name=name, storage=storage)
     study = optuna.create_study(
@@ -80,10 +85,9 @@ def join_study(sweep: Sweep, inputs: dict[str, str]) -> optuna.Study:
     """
     if sweep.config.storage is None and not sweep.paths.database.exists():
         raise ValueError(f"{sweep.paths.database}: no sweep there yet; start it with sweep.py")
-    storage = _storage(sweep)
-    name = _name(sweep)
-    begun = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
-    if IDENTITY not in begun.get(name, {}):
+    storage, name = _storage(sweep), _name(sweep)
+    known = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+    if IDENTITY not in known.get(name, {}):
         raise ValueError(
             f"{sweep.shown_storage}: no sweep {name} there yet; start it with sweep.py"
         )

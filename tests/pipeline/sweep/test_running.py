@@ -227,6 +227,14 @@ def test_nobody_joins_before_every_trial_is_enqueued(
     assert len(entries(join(file, folder).study)) == 4
 
 
+def test_a_study_of_somebody_else_is_left_alone(file: Path, folder: Path, asked: list[str]) -> None:
+    storage = study.open_storage(URL, 10, 1)
+    optuna.create_study(storage=storage, study_name=folder.name)
+    with pytest.raises(ValueError, match="is no whole sweep; delete it"):
+        start(file, folder, f"sweep.storage={URL}")
+    assert len(storage.get_all_studies()) == 1
+
+
 def test_a_sweep_whose_folder_was_renamed_goes_on(file: Path, tmp_path: Path) -> None:
     release(start(file, tmp_path / "a"))
     (tmp_path / "a/trials").mkdir()

@@ -5,24 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.files import folder_made_whole, remove_temporary
-
-
-def test_temporary_files_that_another_process_removes_first_are_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in (".a.1.tmp", ".b.2.tmp", "kept"):
-        (tmp_path / name).write_text("half")
-    glob = Path.glob
-
-    def late(folder: Path, pattern: str) -> list[Path]:
-        files = list(glob(folder, pattern))
-        (tmp_path / ".a.1.tmp").unlink()
-        return files
-
-    monkeypatch.setattr(Path, "glob", late)
-    remove_temporary(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+from utils.files import folder_made_whole
 
 
 def test_what_a_killed_process_of_the_same_number_left_is_no_hindrance(tmp_path: Path) -> None:

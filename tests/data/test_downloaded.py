@@ -15,11 +15,10 @@ import pytest
 
 from data import SPLITS, DataConfig, load_corpus, prepare
 from data.corpora import downloaded
-from data.corpora import downloaded as download
 from data.corpora.downloaded import Remote, fetch, open_member
 from data.text import to_bytes
 
-from .server import Handler, Server
+from .server import Server
 
 WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
 ARTICLE = (
@@ -83,20 +82,6 @@ def test_wikitext_has_one_document_an_article_and_loses_no_byte(
     for split, text in TOKENS.items():
         assert ready.tokenizer.decode_bytes(ready.tokens[split]) == text.encode()  # type: ignore[index]
     assert [ready.words(split) for split in SPLITS] == [None, 27, 53]
-
-
-def test_a_capped_split_has_no_count_of_words(publish: Callable[..., None], tmp_path: Path) -> None:
-    """The count of the whole text would make its perplexity far too low."""
-    publish("wikitext-2", wikitext_members())
-
-    def words(**caps: int) -> list[int | None]:
-        config = data("wikitext-2", tokenizer={"kind": "bytes"}, **caps)
-        ready = prepare(config, tmp_path, tmp_path / "cache")
-        return [ready.words(split) for split in ("valid", "test")]
-
-    whole = len("".join(TOKENS["test"]).encode()) + 2  # two articles
-    assert words(test_tokens=whole - 1) == [27, None]
-    assert words(test_tokens=whole, validation_tokens=9) == [None, 53]
 
 
 @pytest.mark.parametrize(
@@ -277,24 +262,6 @@ def test_redirects_end_and_lead_to_the_web_only(server: Server, folder: Path, ta
     assert re.search(r"127\S+: HTTP 302 ", message)
     assert len(server.asked) < 20
     assert not list(folder.iterdir())
-
-
-def test_a_silent_server_is_given_up(
-    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "TIMEOUT_S", 0.3)
-
-    def silent(handler: Handler) -> None:
-        handler.server.over.wait(5)
-
-    def silent_later(handler: Handler) -> None:
-        handler.give(200, CONTENT[:5000], len(CONTENT))
-        handler.wfile.flush()
-        handler.server.over.wait(5)
-
-    server.answers |= {"/silent": silent, "/later": silent_later}
-    message = refusal(server, folder, "/silent", "/later")
-    assert re.search(r"timed out(.|\n)*after 5,000 bytes: timed out", message)
 
 
 def test_without_a_network_the_message_says_what_to_put_where(folder: Path) -> None:

@@ -168,30 +168,6 @@ def test_files_of_equal_lines_stay_in_one_split(folder: Path, tmp_path: Path, fo
     assert len(with_copies) == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_held_out_lines_and_texts_of_training_are_found_in_every_form(
-    tmp_path: Path, form: str, split: str
-) -> None:
-    lines = [f"line {number} {'of the training text ' * 4}\n" for number in range(99)]
-    train, other = "".join(lines), "something else\n"
-    contents = {"train": train, "valid": other, "test": other + "more of it\n"}
-    config = DataConfig.model_validate(
-        {"corpus": "files", "files": {name: f"{name}.txt" for name in contents}}
-    )
-    for held_out, leaks in ((FORMS[form]("".join(lines[:80])), 80), (FORMS[form](train), None)):
-        for name, text in (contents | {split: held_out}).items():
-            (tmp_path / f"{name}.txt").write_bytes(text.encode())
-        if leaks is None:
-            with pytest.raises(ValueError, match="are the same text"):
-                load_corpus(config, tmp_path)
-            continue
-        corpus = load_corpus(config, tmp_path)
-        found = corpus.notes["lines_found_in_train"]
-        assert (found[split]["lines"], found[split]["found"]) == (leaks, leaks)
-        assert next(corpus.documents(split)).text == held_out, "texts stay as they are"
-
-
 def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.tree\.folder: .*lost: no such folder; relative"):
         load_corpus(config(folder="lost"), tmp_path)

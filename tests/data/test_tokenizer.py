@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from data import TOKENIZERS, Tokenizer, load_tokenizer
 from data.text import to_text
-from data.tokenizers.sentencepiece import LONGEST, load_given, train_pieces
+from data.tokenizers.sentencepiece import load_given, train_pieces
 
 from .models import REPOSITORY_A, TEXT, given_model, ranked
 
@@ -93,17 +93,6 @@ def test_cutting_after_a_newline_changes_no_id(
     tokenizer = lossless[kind]
     apart = np.concatenate([tokenizer.encode(one), tokenizer.encode(other)])
     assert np.array_equal(tokenizer.encode(one + other), apart)
-
-
-@pytest.mark.parametrize("kind", TRAINED)
-def test_a_line_longer_than_the_cut_comes_back_and_is_trained_on(
-    lossless: dict[str, Tokenizer], kind: str
-) -> None:
-    line = "".join(f"\u00e9uvw{chr(97 + i % 26)}{chr(97 + i % 17)} " for i in range(LONGEST))
-    other = lossless[kind]
-    assert_lossless(other, line)
-    again = trained(kind, [line, "abc"], 320)
-    assert len(again.encode(line)) <= len(other.encode(line)) / 2
 
 
 @every_kind

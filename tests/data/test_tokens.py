@@ -1,6 +1,5 @@
 """Token files: exact, ranked by training counts, and refused where they are damaged."""
 
-import errno
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -204,15 +203,3 @@ def test_a_folder_that_appears_during_the_build_wins(final: Path) -> None:
     assert (final / "file").read_text() == "winner"
     assert names(final) == ["file", "info.json"]
     assert names(final.parent) == ["folder"]
-
-
-@pytest.mark.parametrize("file", ["train.txt", None])
-def test_an_error_that_names_no_file_names_the_folder(final: Path, file: str | None) -> None:
-    def unreadable(folder: Path) -> dict[str, object]:
-        fill(folder)
-        raise OSError(errno.EIO, "Input/output error", file)
-
-    with pytest.raises(OSError, match="Input/output error") as caught:
-        build_folder(final, KEY, unreadable)
-    assert caught.value.filename == (file or str(final))
-    assert names(final.parent) == []

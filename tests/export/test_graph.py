@@ -114,20 +114,6 @@ def test_an_id_that_the_vocabulary_lacks_is_refused(softmax: dict[str, Any], wro
         graph(torch.tensor([[0, wrong]]), graph.zeros(1))
 
 
-def test_streams_of_different_ages_are_read_side_by_side() -> None:
-    model = language_model([[candidate("attention")], [candidate("routing")]])
-    graph = graph_of(model)
-    with torch.no_grad():
-        _, old = graph(tokens(1, 4), graph.zeros(1))
-        new = graph.zeros(1)
-        both = {name: torch.cat([old[name], new[name]]) for name in old}
-        ids_BT = tokens(2, 3, seed=5)
-        log_prob_BTV, _ = graph(ids_BT, both)
-        for row, memories in enumerate((old, new)):
-            alone_1TV, _ = graph(ids_BT[row : row + 1], memories)
-            torch.testing.assert_close(log_prob_BTV[row], alone_1TV[0], rtol=0, atol=1e-12)
-
-
 def test_a_kind_without_a_form_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     block = BLOCKS["persistent"].block
     monkeypatch.delitem(FORMS, block)

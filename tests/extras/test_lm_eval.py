@@ -128,30 +128,6 @@ def test_documents_are_independent_or_joined_by_doc(folder: Path, tmp_path: Path
     )
 
 
-def test_choices_are_made_by_the_model(folder: Path, tmp_path: Path) -> None:
-    model, doc = load_model(folder), load_tokenizer(folder).doc_id
-    questions, contexts = [], ["Which one comes next here? ", ""]
-    for context in contexts:
-        (best,) = generate(model, [[doc, *context.encode()]], 1)
-        texts = [chr(best[0]), "\n", "~~"] if best[0] < 128 else ["a", "b", "c"]
-        questions.append({"question": context, "choices": texts, "answer": 0})
-    found = run(folder, write_tasks(tmp_path, ["x"], questions), name="parnas_choice")
-    rows = [
-        float(_nats(model, doc, question["question"], choice))
-        for question in questions
-        for choice in question["choices"]
-    ]
-    right = [min(rows[i : i + 3]) == rows[i] for i in (0, 3)]
-    assert found["acc,none"] == sum(right) / 2
-
-
-def _nats(model: Any, doc: int, context: str, choice: str) -> float:
-    ids = torch.tensor([[doc, *context.encode(), *choice.encode()]])
-    with torch.no_grad():
-        h_BTD, _, _ = model(ids[:, :-1], model.initial_state(1), chunk=None)
-        return float(model.nll(h_BTD, ids[:, 1:])[0, -len(choice.encode()) :].sum())
-
-
 def requests(kind: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
     return [Instance(kind, {}, each, place) for place, each in enumerate(arguments)]
 

@@ -85,24 +85,6 @@ def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
-def test_labels_of_doc_are_scored_where_they_are_given_and_left_out_by_the_collator(
-    exported: Exported,
-) -> None:
-    """As docs/huggingface.md says: <doc> is the pad too, and the collator leaves the pad out."""
-    from transformers import AutoTokenizer, DataCollatorForLanguageModeling, default_data_collator
-
-    tokenizer = AutoTokenizer.from_pretrained(exported.folder, trust_remote_code=True)
-    rows = [[65, DOC, 66], [67, 68, DOC]]
-    collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    left_out = collate([{"input_ids": row} for row in rows])["labels"]
-    given = default_data_collator([{"input_ids": row, "labels": row} for row in rows])["labels"]
-    assert left_out.tolist() == [[65, -100, 66], [67, 68, -100]]
-    assert given.tolist() == rows
-    ids = torch.tensor(rows)
-    scores = exported.theirs(ids, labels=given).loss, exported.theirs(ids, labels=left_out).loss
-    assert scores[0] != scores[1]
-
-
 def test_the_folder_trains_without_parnas(exported: Exported, tmp_path: Path) -> None:
     code = f"""
 import sys, torch

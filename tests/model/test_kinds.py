@@ -24,8 +24,8 @@ from model.blocks.routing import RoutingBlock
 from model.blocks.short_conv import ShortConvBlock
 from model.slot import Slot
 from model.state import Segment
-from tests.model.contract import apply, read, slot_of
-from tests.model.tiny import D_MODEL, candidate, language_model, normal, tokens
+from tests.model.contract import apply, slot_of
+from tests.model.tiny import D_MODEL, candidate, normal
 
 LENGTH = 7
 
@@ -62,25 +62,6 @@ def test_short_conv_is_a_gated_sum_of_its_last_inputs() -> None:
             block.kernel_WD[2 - back] * u_BTD[:, t - back] for back in range(min(3, t + 1))
         )
         close(delta_BTD[:, t], (gate_BTD[:, t] * sums_BD) @ block.outer.weight.T)
-
-
-@pytest.mark.parametrize("first_span", [1.0, 5.0])
-def test_a_full_span_is_windowed_attention(first_span: float) -> None:
-    spans = slot_of(candidate("adaptive_span", span=5, ramp=3))
-    window = slot_of(candidate("attention", window=5, memory=4))
-    with torch.no_grad():
-        block_of(spans, "adaptive_span").span_H.fill_(first_span)
-        for name, tensor in window.state_dict().items():
-            tensor.copy_(
-                spans.state_dict()[
-                    name.replace("blocks.attention", "blocks.adaptive_span.attention").replace(
-                        "norms.attention", "norms.adaptive_span"
-                    )
-                ]
-            )
-    x_BTD = normal(2, LENGTH, D_MODEL)
-    for seen in (0, 2, 9):
-        close(apply(spans, x_BTD, seen), apply(window, x_BTD, seen))
 
 
 @pytest.mark.parametrize("positions", ["relative", "learned"])
@@ -151,27 +132,6 @@ def test_the_span_loss_is_a_part_of_the_mean_span_and_spans_stay_between_their_e
     assert block.describe() == {"span_keys": [0.0, 10.0]}
     block.costliest()
     assert block.describe() == {"span_keys": [10.0, 10.0]}
-
-
-@pytest.mark.parametrize(("n_heads", "n_kv_heads"), [(1, None), (3, None), (4, 2), (4, 1)])
-@pytest.mark.parametrize("window", [None, 3])
-def test_persistent_vectors_stand_beside_cached_keys_as_beside_copies_of_keys(
-    n_heads: int, n_kv_heads: int | None, window: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = candidate("all_attention", n_heads=n_heads, d_head=3, n_kv_heads=n_kv_heads,
-                     window=window, memory=13, n_vectors=5)  # fmt: skip
-    model, ids_BT = language_model([[made]] * 2), tokens(2, 13)
-    wanted_BTD = read(model, ids_BT, 13)
-
-    def copied(*_: Any, **__: Any) -> Tensor:
-        raise AssertionError("an evaluation copied the cached keys")
-
-    monkeypatch.setattr("model.blocks.all_attention._beside", copied)
-    lengths: tuple[int | list[int], ...] = (1, 3, 13, [2, 8, 1, 2])
-    for segments in lengths:
-        with torch.no_grad():
-            found_BTD = read(model, ids_BT, segments, cached=True)
-        torch.testing.assert_close(found_BTD, wanted_BTD, rtol=0, atol=1e-10)
 
 
 def test_persistent_vectors_are_a_softmax_over_keys_of_their_own() -> None:

@@ -80,16 +80,3 @@ def test_a_decay_to_almost_nothing_is_no_overflow(chunked: object) -> None:
     (gradient,) = torch.autograd.grad(out.sum() + state.sum(), [given["log_decay_BHT"]])
     assert out.isfinite().all()
     assert gradient.isfinite().all()
-
-
-def test_without_forgetting_or_decay_a_key_finds_its_value_again() -> None:
-    """Orthonormal keys written with beta 1: the state is a table."""
-    value_BHTV = inputs(K)["value_BHTV"]
-    k_BHTK = torch.eye(K, dtype=torch.float64).expand(B, H, K, K)
-    ones, zeros = (torch.full((B, H, K), x, dtype=torch.float64) for x in (1.0, 0.0))
-    none = torch.zeros(B, H, K, V, dtype=torch.float64)
-    _, state_BHKV = gated_delta(k_BHTK, k_BHTK, value_BHTV, ones, zeros, none)
-    torch.testing.assert_close(state_BHKV, value_BHTV)
-    # Another value for the same keys takes the place of the old one.
-    _, state_BHKV = gated_delta(k_BHTK, k_BHTK, -value_BHTV, ones, zeros, state_BHKV)
-    torch.testing.assert_close(state_BHKV, -value_BHTV)

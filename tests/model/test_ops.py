@@ -167,20 +167,6 @@ def test_under_autocast_products_are_bfloat16_and_gradients_float32() -> None:
         assert (a.double() - b).norm() < 0.02 * b.norm()
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_a_compiler_is_given_torchs_own_dropout(
-    training: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tensors = given()
-    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
-    torch.manual_seed(1)
-    found = relu_layers(*tensors, 0.4, training)
-    torch.manual_seed(1)
-    x, w1, b1, w2, b2 = tensors
-    h = torch.dropout((x @ w1.T + b1).relu(), 0.4, training)
-    torch.testing.assert_close(found, h @ w2.T + b2, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_what_is_not_a_number_stays_so(dtype: torch.dtype, rate: float) -> None:

@@ -1,6 +1,5 @@
 """A phase's folder: who may have it."""
 
-import json
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,6 @@ import pytest
 from pipeline import exit_codes
 from tests import tiny
 from tests.double_start import Ending, double_start, others_may_have
-from training.config import RunConfig
 from training.evaluation import Evaluation
 from training.state import TrainState
 from training.trainer import Trainer
@@ -75,22 +73,6 @@ def judged(folder: Path, endings_2: list[Ending], names: list[str]) -> None:
     assert names[winner] in (folder / "experiment.yaml").read_text()
     assert names[winner] in (folder / "identity.json").read_text()
     assert names[winner] in (folder / "environment.json").read_text()
-
-
-def test_the_record_is_of_the_machine_that_began_and_not_of_who_took_the_folder(
-    tmp_path: Path,
-) -> None:
-    for threads in (2, 1):
-        files = {
-            "experiment.yaml": "",
-            "environment.json": json.dumps({"command": [], "threads": threads}),
-        }
-        with closing(trainer_of(tmp_path, files=files)) as trainer:
-            trainer.open()
-            if threads == 1:
-                trainer.run(RunConfig())
-        recorded = json.loads((tmp_path / "environment.json").read_text())
-        assert recorded == {"command": [], "threads": threads}
 
 
 @pytest.mark.parametrize("different", [False, True])

@@ -190,6 +190,8 @@ def check_run(run: Path) -> Path:
 
 
 def _why_no_run(folder: Path) -> str | None:
+    if (folder / ".git").exists():
+        return "is a git repository"
     if any(any(folder.glob(glob)) for glob in _PARTS):
         return "is a part of a run"
     if is_run_folder(folder) or any(any(folder.glob(glob)) for glob in _BEGUN):

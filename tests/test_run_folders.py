@@ -54,14 +54,27 @@ def home() -> str:
 # No run folder among them; each makes what it is, and says what is given for --run.
 ODD: dict[str, Callable[[], str]] = {
     "current": lambda: ".",
+    "unset variable": lambda: "",
+    "current by its path": lambda: str(Path.cwd()),
+    "around and back": lambda: f"../{Path.cwd().name}",
     "above": lambda: "..",
     "home": home,
+    "repository": with_files(".git/HEAD"),
+    "worktree": with_files(".git"),
+    "clone that a search wrote to": with_files(".git/HEAD", "search/seed-0/experiment.yaml"),
     "package called model": with_files("model/__init__.py"),
     "model of another program": with_files("model/model.safetensors"),
+    "weights": with_files("last.safetensors"),
+    "best.yaml": with_files("best.yaml"),
+    "front": with_files("pareto/0000.yaml"),
     "report": with_files("report.html"),
+    "architecture": with_files("architecture.json"),
     "text": with_files("train.txt", "valid.txt"),
+    "deep": with_files("a/b/c/d.txt"),
+    "hidden": with_files(".envrc"),
     "search of another program": with_files("search/results/experiment.yaml"),
     "link": link,
+    "names that begin as ours": with_files("replay_notes.md", "report.html"),
     "seeds of another program": with_files("exp/seed-1/experiment.yaml", "report.html"),
     "phase of a run": with_files(
         "seed-0/identity.json", "seed-0/experiment.yaml", run="mine/seed-0"

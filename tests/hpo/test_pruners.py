@@ -34,10 +34,6 @@ def worse_and_worse(number):
     return 1.0 + number
 
 
-def test_none_stops_nothing():
-    assert stopped_at(PrunerConfig(kind="none"), worse_and_worse) == [0] * 9
-
-
 @pytest.mark.parametrize(("startup", "warmup"), [(3, 0), (3, 2), (5, 1)])
 def test_median_stops_after_its_startup_and_its_warmup(startup, warmup):
     config = PrunerConfig(kind="median", startup=startup, warmup=warmup)

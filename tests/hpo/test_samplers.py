@@ -96,15 +96,6 @@ def test_a_sampler_is_the_same_for_every_worker_and_warns_of_nothing(kind, objec
     assert not fresh & {values["lr"] for values in other[:drawn]}
 
 
-def test_tpe_learns_what_random_does_not():
-    space = Space(config("tpe").space, KINDS)
-    late = {
-        kind: sum(values["n"] for values in run(config(kind), space, 40)[20:])
-        for kind in ("tpe", "random")
-    }
-    assert late["tpe"] < late["random"]
-
-
 def test_an_enqueued_point_is_taken_as_it_is():
     sweep = config("grid")
     space = Space(sweep.space, KINDS)

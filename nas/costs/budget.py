@@ -147,37 +147,27 @@ class Budget:
 
     def check(self, candidates: Sequence[Candidate], slots: int, *, filled: bool = False) -> None:
         """Raise ValueError where no layout is within a limit, or every one and none is filled."""
-        problems = []
+        problems = list[str]()
         for limit in self.limits():
-            cheapest, dearest = _extremes(limit.cost, candidates, slots)
+            name, (cheapest, dearest) = limit.cost.name, _extremes(limit.cost, candidates, slots)
             if not limit.most:
-                problems.append(self._of_nothing(limit.cost.name))
+                unit = "bytes" if name == "cache" else "an amount with a unit"
+                given = f"{self.amounts[name].value:g}x of {self.reference_name}"
+                words = f"{given}, which costs 0; give {unit}"
             elif not limit.holds(cheapest):
-                problems.append(self._refusal(limit, "cheapest", cheapest))
+                words = f"no layout keeps {self.shown(name, limit.most)}: the cheapest one, "
+                words += f"{self._costs(limit.cost, cheapest)}; give more room"
             elif limit.holds(dearest) and not filled:
-                problems.append(self._refusal(limit, "dearest", dearest))
+                words = f"every layout keeps {self.shown(name, limit.most)}: the dearest one, "
+                words += f"{self._costs(limit.cost, dearest)}; it has no effect: leave it out"
+            else:
+                continue
+            problems.append(f"{self.key.format(name)}: {words}")
         if problems:
             raise ValueError("\n".join(problems))
 
-    def _of_nothing(self, name: str) -> str:
-        unit = "bytes" if name == "cache" else "an amount with a unit"
-        return (
-            f"{self.key.format(name)}: {self.amounts[name].value:g}x of {self.reference_name}, "
-            f"which costs 0; give {unit}"
-        )
-
-    def _refusal(self, limit: Limit, end: str, layout: Layout) -> str:
-        name, cheapest = limit.cost.name, end == "cheapest"
-        given, costs = (self.shown(name, value) for value in (limit.most, limit.cost(layout)))
-        letters, effect = layout_letters(layout), "it has no effect: leave it out"
-        if name == "throughput":
-            side, end = ("above", "fastest") if cheapest else ("not above", "slowest")
-            remedy = "give a smaller one" if cheapest else effect
-            words = f"at least {given} is {side} what the {end} layout ({letters}) reaches"
-        else:
-            side, remedy = ("below", "give a larger one") if cheapest else ("not below", effect)
-            words = f"{given} is {side} what the {end} layout ({letters}) costs"
-        return f"{self.key.format(name)}: {words}, {costs}; {remedy}"
+    def _costs(self, cost: LayoutCost, layout: Layout) -> str:
+        return f"{layout_letters(layout)}, has {self.shown(cost.name, cost(layout))}"
 
     def shown(self, name: str, value: float) -> str:
         """A cost for a person, beside the reference's; a time of `throughput` as its tokens."""

@@ -142,7 +142,7 @@ def test_a_front_that_no_layout_keeps_is_refused(
     line = refused(
         derive, capsys, searched, "--pareto", "flops", *settings("derive.budget.parameters=3")
     )
-    assert line.startswith("derive.budget.parameters: 3 (")
+    assert line.startswith("derive.budget.parameters: no layout keeps 3 (")
     assert not (searched / "pareto.json").exists()
 
 

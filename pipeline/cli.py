@@ -159,12 +159,6 @@ def locate(arguments: argparse.Namespace) -> tuple[Path, Path]:
     path: Path = arguments.experiment
     if path.is_dir() and (saved := next(_saved(path, arguments.saved), None)) is not None:
         return saved, check_run(arguments.run or path)
-    if path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
-        for folder in path.parents:
-            if any(_saved(folder, SAVED)):
-                raise ValueError(
-                    f"{path}: no experiment, but part of a run; give the run directory {folder}"
-                )
     if path.is_dir():
         raise ValueError(
             f"{path}: a directory without {' or '.join(SAVED)}; "

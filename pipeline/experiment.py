@@ -16,7 +16,7 @@ from hpo.config import SweepConfig
 from model.blocks import BLOCKS, Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, PLACING, missing_kinds, reference_remedy
+from nas.derivation import DERIVATIONS, reference_remedy
 from nas.derivation.base import context_problem
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import written_layout
@@ -199,12 +199,6 @@ class Experiment(TextExperiment):
     def warnings(self) -> list[str]:
         """What is allowed but seldom meant, such as a window beyond its memory."""
         candidates, lines = self.model.completed_candidates(), list[str]()
-        kinds, reference = " and ".join(missing_kinds(candidates)), self.derive.reference
-        if kinds and self.derive.budget.amounts and reference in PLACING:
-            lines.append(
-                f"warning: derive.reference: {reference} needs {kinds} among model.candidates, so "
-                "derive.py will refuse the budget; give a layout in letters"
-            )
         for candidate in candidates:
             options = candidate.model_dump()
             window, memory = options.get("window"), options.get("memory")

@@ -60,7 +60,7 @@ check: .venv/.ok ## format, lint, types, then test
 
 schema: .venv/.ok ## the page of all options, and the file that editors complete experiments from
 	$(BIN) -c "from pipeline import experiment; print(experiment.json_schema(), end='')" > configs/experiment.schema.json
-	$(BIN) -m tools.options > docs/options.md
+	$(BIN) -m docs.make_options > docs/options.md
 
 # Not --quiet: mkdocs counts no warning that it does not show, and --strict would let it pass.
 site: .venv-extras/.ok ## README and docs as pages, in site/

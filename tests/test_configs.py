@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from data.corpora import CORPORA
+from docs.make_options import options_page
 from model import LanguageModel
 from model.blocks import BLOCKS
 from nas.derivation import DERIVATIONS
 from nas.opponents import OPPONENTS
 from pipeline.experiment import Experiment, dump_experiment, json_schema, load_experiment
 from tests.runs import ROOT
-from tools.options import options_page
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
@@ -90,7 +90,7 @@ def test_make_alone_lists_every_command_and_makes_nothing(tmp_path: Path) -> Non
     )
     (targets,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     tools = [path.stem for path in commands if path.parent.name == "tools"]
-    no_commands = {"__init__", "bootstrap", "build_backend", "site_pages"}
+    no_commands = {"__init__", "bootstrap", "build_backend"}
     tools = [name for name in tools if name not in no_commands]
     scripts = ["search.py", "derive.py", "retrain.py", "compare.py", "sweep.py"]
     assert list(listed) == [

@@ -1,14 +1,11 @@
 """Print docs/options.md: every key of an experiment file, from the schema itself.
 
-python -m tools.options > docs/options.md
+python -m docs.make_options > docs/options.md
 """
 
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-
-from pipeline import cli
 
 HEADER = """\
 # Options of an experiment file
@@ -21,13 +18,6 @@ A candidate of `model.candidates` is a kind, or a kind with a label and options:
 name in the section `model`, and where that has none, its own default.
 """
 SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "costs", "sweep")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    cli.tool_parser("options", __doc__).parse_args(argv)
-    print(options_page(), end="")
-    return 0
 
 
 def options_page() -> str:
@@ -105,4 +95,4 @@ def _candidate_rows(definitions: dict[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    print(options_page(), end="")

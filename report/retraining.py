@@ -12,7 +12,6 @@ from report.plotting import png
 from report.run_files import read_json, read_metrics, reading, seed_folders
 from utils.text import compact, duration
 
-_WORDS = "word perplexity"
 _COLUMNS = (  # title, unit; of what the number is, its key, and how it is written
     ("steps", "", "", "steps", "{:.0f}".format),
     ("parameters", "", "", "parameters", compact),
@@ -21,7 +20,7 @@ _COLUMNS = (  # title, unit; of what the number is, its key, and how it is writt
     ("test", "nats per token", "test", "nats_per_token", "{:.4f}".format),
     ("test", "perplexity", "test", "perplexity", "{:.2f}".format),
     ("test", "bits per byte", "test", "bits_per_byte", "{:.4f}".format),
-    ("test", _WORDS, "test", "word_perplexity", "{:.2f}".format),
+    ("test", "word perplexity", "test", "word_perplexity", "{:.2f}".format),
     ("time", "with validation", "", "elapsed_s", duration),
 )
 
@@ -82,10 +81,9 @@ def _result_row(path: Path) -> list[str]:
 
 
 def _result_table(rows: Sequence[Sequence[str]]) -> html.Table:
-    """The column of word perplexity stands only where a row has one."""
+    """The columns that any row has something in."""
     head = [("name", ""), ("seed", ""), *((title, unit) for title, unit, *_ in _COLUMNS)]
-    words = head.index(("test", _WORDS))
-    columns = [i for i in range(len(head)) if i != words or any(row[i] != "-" for row in rows)]
+    columns = [i for i in range(len(head)) if any(row[i] != "-" for row in rows)]
     shown = [(False, [row[i] for i in columns]) for row in rows]
     return html.Table([head[i] for i in columns], shown, left=1, label="results")
 

@@ -115,6 +115,14 @@ class SweepRun:
     stop: StopRequest = field(default_factory=StopRequest)
     _started: int = 0
 
+    def __post_init__(self) -> None:
+        if warning := too_many_threads(self._threads, self.workers, usable_cores()):
+            print(warning, flush=True)
+
+    @property
+    def _threads(self) -> int:
+        return asked_threads(self.sweep) or share_of_threads(self.workers)
+
     def run(self) -> None:
         """Run trials until none is left; write what is there also where the sweep is stopped.
 
@@ -171,8 +179,7 @@ class SweepRun:
         self._started += 1
         if self._started > self.workers + trials * (self.sweep.config.retries + 2):
             raise ValueError(f"{self._started} workers were started, and died again and again")
-        threads = asked_threads(self.sweep) or share_of_threads(self.workers)
-        arguments = (self.sweep, self.plan.inputs(), share_of_gpus(place), threads)
+        arguments = (self.sweep, self.plan.inputs(), share_of_gpus(place), self._threads)
         process = get_context("spawn").Process(target=work, args=arguments, daemon=True)
         # Not for its imports either: a worker is asked to end by this process alone.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -221,7 +228,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
     except BaseException:
         lock.release()
         raise
-    return _sweep_run(plan, sweep, study, workers, lock)
+    return SweepRun(plan, sweep, study, workers, lock)
 
 
 def join_sweep(experiment: Experiment, run_dir: Path, workers: int) -> SweepRun:
@@ -234,7 +241,7 @@ def join_sweep(experiment: Experiment, run_dir: Path, workers: int) -> SweepRun:
     plan = set_up(experiment, run_dir)
     with _reached(sweep):
         study = studies.join_study(sweep, plan.inputs())
-    return _sweep_run(plan, sweep, study, workers, None)
+    return SweepRun(plan, sweep, study, workers, None)
 
 
 def _sweep_of(experiment: Experiment, run_dir: Path) -> Sweep:
@@ -243,15 +250,6 @@ def _sweep_of(experiment: Experiment, run_dir: Path) -> Sweep:
     # Taken out, for no process that a trial starts needs it.
     storage = os.environ.pop(STORAGE, sweep.config.storage)
     return replace(sweep, config=sweep.config.model_copy(update={"storage": storage}))
-
-
-def _sweep_run(
-    plan: RunPlan, sweep: Sweep, study: optuna.Study, workers: int, lock: FolderLock | None
-) -> SweepRun:
-    threads = asked_threads(sweep) or share_of_threads(workers)
-    if warning := too_many_threads(threads, workers, usable_cores()):
-        print(warning, flush=True)
-    return SweepRun(plan, sweep, study, workers, lock)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """The trials of a sweep as a table for the terminal, as CSV, and in sentences."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +18,7 @@ from report.sweep.trials import (
     value_text,
     valueless,
 )
+from utils.files import csv_of
 from utils.pareto import first_learned
 from utils.text import aligned, shorten, visible
 
@@ -183,9 +182,7 @@ def csv_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     seeds = sorted({seed for row in rows for seed in row.seeds}, key=int)
     of_seeds = [f"seed_{seed}.{name}" for seed in seeds for name in names]
     head = ["number", "state", "reason", "baseline", *names, *keys, *of_seeds, *_TAIL]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, head, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row in rows:
         cells = asdict(row) | {"went_on_from": "; ".join(row.went_on_from)}
         cells |= {"baseline": value_text(row.baseline)}
@@ -193,8 +190,8 @@ def csv_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
         cells |= dict(zip(names, row.values or [], strict=False))
         for seed, values in row.seeds.items():
             cells |= {f"seed_{seed}.{name}": each for name, each in zip(names, values, strict=True)}
-        writer.writerow(cells)
-    return buffer.getvalue()
+        lines.append({name: cells.get(name) for name in head})
+    return csv_of(lines, head)
 
 
 def _exact(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from model import (
     LanguageModel,
     Mix,
     ModelConfig,
-    ModelOptions,
     SoftmaxConfig,
 )
 from model.slot import run as run_slot
@@ -73,16 +72,6 @@ def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> Sof
     return config.softmax.fixed(cutoffs)
 
 
-class NetworkSizes(TypedDict):
-    """What networks of one experiment and text have in common, whatever is in their slots."""
-
-    d_model: int
-    vocabulary_size: int
-    softmax: SoftmaxConfig
-    tie_slots: int | None
-    options: ModelOptions
-
-
 @dataclass(frozen=True)
 class RunPlan:
     """One experiment with its text prepared and its device chosen.
@@ -124,15 +113,16 @@ class RunPlan:
         return softmax_of(self.experiment.model, self.experiment.data, self.prepared)
 
     @cached_property
-    def sizes(self) -> NetworkSizes:
-        """Of the SuperNet and of every derived network."""
-        return NetworkSizes(
-            d_model=self.experiment.model.d_model,
-            vocabulary_size=self.prepared.tokenizer.vocabulary_size,
-            softmax=self.softmax,
-            tie_slots=self.experiment.model.tie_slots,
-            options=self.experiment.model.options,
-        )
+    def sizes(self) -> dict[str, Any]:
+        """What the SuperNet and every derived network have in common, as LanguageModel takes it."""
+        model = self.experiment.model
+        return {
+            "d_model": model.d_model,
+            "vocabulary_size": self.prepared.tokenizer.vocabulary_size,
+            "softmax": self.softmax,
+            "tie_slots": model.tie_slots,
+            "options": model.options,
+        }
 
     def network(
         self, slots: Sequence[Sequence[Candidate]], *, entangle: bool = False

@@ -87,7 +87,7 @@ def _lines(
 
     unit = "ms" if tokens is None else "tokens per second"
     kind, wholes = ("held-out", times.held_out) if times.held_out else ("fitted", times.wholes)
-    error = f"mean error {times.agreement.error:.1%} of {len(wholes)} {kind} layouts"
+    error = f"mean error {times.agreement[0]:.1%} of {len(wholes)} {kind} layouts"
     yield f"{name}, {dtype}, {unit}; {error}"
     for label, ms in {"rest": times.rest_ms, **times.by_label_ms}.items():
         line = f"  {label:<20} {ms:>9.4f}"
@@ -99,11 +99,9 @@ def _lines(
     yield f"  layout = {times.floor_ms:+.4f} + {times.scale:.4f} x (rest + its candidates)"
     for kind, wholes in (("fitted", times.wholes), ("held out", times.held_out)):
         if wholes:
-            shown = agreement(wholes)
-            yield (
-                f"  {len(wholes)} whole layouts {kind}: mean error {shown.error:.1%}, "
-                f"Kendall's tau {shown.tau:.2f}"
-            )
+            mean, tau = agreement(wholes)
+            counted = f"{len(wholes)} whole layouts {kind}"
+            yield f"  {counted}: mean error {mean:.1%}, Kendall's tau {tau:.2f}"
     if times.doubt is not None:
         yield f"  warning: {times.doubt}"
 

@@ -50,22 +50,22 @@ class WorkloadTimes(Section):
     held_out: tuple[Whole, ...] = ()
 
     @property
-    def agreement(self) -> "Agreement":
+    def agreement(self) -> tuple[float, float]:
         """How well whole layouts are predicted: held-out ones where there are any."""
         return agreement(self.held_out or self.wholes)
 
     @property
     def doubt(self) -> str | None:
         """Why predictions may not be trusted; None where they may."""
-        shown = self.agreement
-        if shown.trusted:
+        error, tau = self.agreement
+        if error <= MOST_ERROR and tau >= LEAST_TAU:
             return None
         which = "held-out" if self.held_out else "fitted"
         return (
             f"the table may not be trusted: of {len(self.held_out or self.wholes)} {which} layouts "
-            f"the mean error is {shown.error:.1%} (at most {MOST_ERROR:.0%}) and Kendall's tau "
-            f"{shown.tau:.2f} (at least {LEAST_TAU}); measure it again on a quiet machine, with a "
-            "larger costs.repeats (tools.latency)"
+            f"the mean error is {error:.1%} (at most {MOST_ERROR:.0%}) and Kendall's tau {tau:.2f} "
+            f"(at least {LEAST_TAU}); measure it again on a quiet machine, with a larger "
+            "costs.repeats (tools.latency)"
         )
 
     def cost(self, name: str) -> LayoutCost:
@@ -74,7 +74,7 @@ class WorkloadTimes(Section):
             name,
             {label: self.scale * value for label, value in self.by_label_ms.items()},
             self.floor_ms + self.scale * self.rest_ms,
-            error=self.agreement.error,
+            error=self.agreement[0],
             doubt=self.doubt,
         )
 
@@ -155,28 +155,15 @@ def fit_correction(summed_N: NDArray[Any], measured_N: NDArray[Any]) -> tuple[fl
     return 0.0, float(scaled_N.sum() / (scaled_N @ scaled_N))
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How well a table predicts whole layouts: mean relative error and Kendall's tau-b."""
-
-    error: float
-    tau: float
-
-    @property
-    def trusted(self) -> bool:
-        """Whether it may be trusted."""
-        return self.error <= MOST_ERROR and self.tau >= LEAST_TAU
-
-
-def agreement(wholes: Sequence[Whole]) -> Agreement:
-    """Of measured and predicted times."""
-    measured = np.array([whole.measured_ms for whole in wholes])
-    predicted = np.array([whole.predicted_ms for whole in wholes])
-    error = float(np.mean(np.abs(predicted - measured) / measured))
+def agreement(wholes: Sequence[Whole]) -> tuple[float, float]:
+    """How well whole layouts are predicted: mean relative error and Kendall's tau-b."""
     from scipy.stats import kendalltau  # 0.7 s, for those who measure alone
 
+    measured = np.array([whole.measured_ms for whole in wholes])
+    predicted = np.array([whole.predicted_ms for whole in wholes])
     tau = float(kendalltau(measured, predicted).statistic)
-    return Agreement(error, 0.0 if math.isnan(tau) else tau)
+    error = float(np.mean(np.abs(predicted - measured) / measured))
+    return error, 0.0 if math.isnan(tau) else tau
 
 
 def spread_layouts(

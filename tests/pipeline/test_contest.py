@@ -1,7 +1,6 @@
 """Opponents of a run's chosen layout: which cost is equal, and how it is known."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -102,30 +101,6 @@ def test_shares_beside_a_filled_layout_are_of_its_own_cost(
     of_chosen = 0.4 + 1.0 + 0.01 + wide
     assert asked.predicted((a, i, i, i)) == pytest.approx(1.43 / of_chosen)
     assert asked.measured([(a, i, i, i)]) == pytest.approx([1.43 / of_chosen])
-
-
-def test_the_comparison_ends_with_what_is_saved_and_given_up(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chosen(tmp_path / "run", experiment_file)
-    given = ["compare.seeds=[0, 1]", "compare.opponents=[interleaved, permuted]"]
-    run(compare, experiment_file, "--run", tmp_path / "run", *settings(*LAYOUT, *given))
-    table = json.loads((tmp_path / "run/comparison.json").read_text())
-    *_, sentence = table["verdict"].splitlines()
-    rows = {row["name"]: row for row in table["rows"]}
-    one, other = rows["layout-adid"], rows["interleaved"]
-    found = re.fullmatch(
-        r"at ([\d.]+)x of interleaved's latency its nats are ([+-][\d.]+) \[[^]]+\] \(n = 2\)",
-        sentence,
-    )
-    assert found is not None, sentence
-    assert float(found[1]) == pytest.approx(one["latency_ms"] / other["latency_ms"], abs=0.006)
-    assert float(found[2]) == pytest.approx(
-        one["nats_per_token"] - other["nats_per_token"], abs=6e-5
-    )
-    assert sentence in capsys.readouterr().out
-    assert rows["permuted-0"]["equal"].startswith("parameters FLOPs")
-    assert one["relative_latency"] == one["latency_ms"] / other["latency_ms"]
 
 
 def test_measured_opponents_are_the_same_when_a_comparison_goes_on(

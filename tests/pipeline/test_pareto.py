@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -144,20 +143,6 @@ def test_a_front_that_no_layout_keeps_is_refused(
     )
     assert line.startswith("derive.budget.parameters: no layout keeps 3 (")
     assert not (searched / "pareto.json").exists()
-
-
-def test_an_unknown_cost_is_refused(searched: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = refused(derive, capsys, searched, "--pareto", "latencie")
-    assert line.startswith("--pareto: must be one of latency, decode, ")
-    assert line.endswith("did you mean 'latency'?")
-
-
-def test_without_a_search_there_is_no_front(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments: list[Any] = [experiment_file, "--run", tmp_path / "run", "--pareto", "flops"]
-    assert refused(derive, capsys, *arguments).endswith("run search.py first")
-    assert not (tmp_path / "run/pareto.csv").exists()
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import math
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from nas.statistics.agreement import agreement
 from pipeline.derive import derive as derive_by
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_trainer
-from pipeline.search import finish_searches, run_searches, search_trainer
+from pipeline.search import finish_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import PlanWith
 from tests.runs import code_of, run
@@ -172,31 +171,3 @@ def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
         in said
     )
     assert f"chose alike, by slot: {slots}\n" in said
-
-
-def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
-    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(folder: Path) -> list[Path]:
-        raise OSError(28, "No space left on device", str(folder / "figures/pi.png"))
-
-    monkeypatch.setattr("report.searches.write_search_figures", full)
-    plan, ran = written(plan_with(), wandering(3)), list[int]()
-
-    def trainer_of(plan: RunPlan) -> Any:
-        folder, train = plan.search_folder(plan.seed), lambda config: ran.append(plan.seed)
-        return SimpleNamespace(folder=folder, open=list, close=list, run=train)
-
-    monkeypatch.setattr("pipeline.search.search_trainer", trainer_of)
-    run_searches(plan, [0, 1, 2])
-    assert ran == [0, 1, 2]
-    capsys.readouterr()
-    finish_searches(plan, [0, 1, 2])
-    said = capsys.readouterr()
-    for seed in ran:
-        path = plan.search_folder(seed) / "figures/pi.png"
-        assert f"warning: not drawn: {path}: No space left on device; all else is" in said.err
-    assert "next: " in said.out
-    for seed in ran:
-        assert (plan.search_folder(seed) / "pi.csv").exists()
-        assert "kappa" in (plan.search_folder(seed) / "train.log").read_text()

@@ -155,7 +155,7 @@ def test_times_of_parts_come_from_stacks_less_a_model_without_slots() -> None:
     assert times.rest_ms == 5.0
     assert times.by_label_ms == pytest.approx(charge)
     assert (times.floor_ms, times.scale) == pytest.approx((0.0, 1.0), abs=1e-9)
-    assert times.agreement.error == pytest.approx(0, abs=1e-12)
+    assert times.agreement[0] == pytest.approx(0, abs=1e-12)
 
 
 def test_random_layouts_are_spread_from_one_kind_to_all_mixed() -> None:

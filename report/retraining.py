@@ -31,43 +31,39 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
     folders = sorted(found, key=lambda folder: (folder.name != chosen, folder))
     twins = _same_trainings(folders)
     results, metrics = list[list[str]](), dict[str, list[pd.DataFrame]]()
-    pictures = list[html.Picture]()
-    for folder in (one for one in folders if one not in twins):
-        says: html.Picture | None = None
-        for seed in seed_folders(folder):
-            if (seed / "result.json").exists():
-                results.append(_result_row(seed / "result.json"))
-            if (seed / "metrics.jsonl").exists():
-                rows = read_metrics(seed / "metrics.jsonl")
-                if (rows["kind"] == "valid").any():
-                    metrics.setdefault(folder.name, []).append(rows)
-                says = says or _said_by_blocks(rows, seed)
-        pictures += [says] if says else []
+    pictures = dict[str, html.Picture]()  # of what blocks say, one for each layout
+    for seed in (seed for one in folders if one not in twins for seed in seed_folders(one)):
+        name, path = seed.parent.name, seed / "metrics.jsonl"
+        if (seed / "result.json").exists():
+            results.append(_result_row(seed / "result.json"))
+        if not path.exists():
+            continue
+        rows = read_metrics(path)
+        if (rows["kind"] == "valid").any():
+            metrics.setdefault(name, []).append(rows)
+        if name not in pictures and (said := described(rows, path)):
+            of = f"{name}, {seed.name.replace('-', ' ')}"
+            caption = f"What blocks of {of} say of themselves; thick: mean. {BLOCKS_WORDS}."
+            alt = "Line charts over the steps, a panel for each slot"
+            pictures[name] = html.Picture(png(blocks_figure(said)), caption, alt)
     if not (metrics or results or pictures):
         return None
+    curves = []
     if metrics:
         alt = f"Line chart of validation perplexity over the steps: {', '.join(metrics)}"
         caption = "Validation perplexity of the retrained layouts"
-        figure = png(validation_curves(metrics, chosen))
-        pictures.insert(0, html.Picture(figure, caption, alt))
+        curves = [html.Picture(png(validation_curves(metrics, chosen)), caption, alt)]
+    # The columns that any row has something in.
+    head = [("name", ""), ("seed", ""), *((title, unit) for title, unit, *_ in _COLUMNS)]
+    columns = [i for i in range(len(head)) if any(row[i] != "-" for row in results)]
+    shown = [(False, [row[i] for i in columns]) for row in results]
     return html.exhibit(
         "retraining",
         "Retraining",
-        _result_table(results) if results else None,
-        notes=[f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()],
-        pictures=pictures,
+        html.Table([head[i] for i in columns], shown, left=1, label="results") if shown else None,
+        notes=[f"{twin.name} = {own.name}: one network" for twin, own in twins.items()],
+        pictures=[*curves, *pictures.values()],
     )
-
-
-def _said_by_blocks(rows: pd.DataFrame, seed: Path) -> html.Picture | None:
-    """The figure of what blocks say of themselves in one training; None where they say nothing."""
-    found = described(rows, seed / "metrics.jsonl")
-    if not found:
-        return None
-    of = f"{seed.parent.name}, {seed.name.replace('-', ' ')}"
-    caption = f"What blocks of {of} say of themselves; thick: mean. {BLOCKS_WORDS}."
-    alt = "Line charts over the steps, a panel for each slot"
-    return html.Picture(png(blocks_figure(found)), caption, alt)
 
 
 def _result_row(path: Path) -> list[str]:
@@ -78,14 +74,6 @@ def _result_row(path: Path) -> list[str]:
             value = (result[part] if part else result).get(key)
             cells.append("-" if value is None else written(value))
     return cells
-
-
-def _result_table(rows: Sequence[Sequence[str]]) -> html.Table:
-    """The columns that any row has something in."""
-    head = [("name", ""), ("seed", ""), *((title, unit) for title, unit, *_ in _COLUMNS)]
-    columns = [i for i in range(len(head)) if any(row[i] != "-" for row in rows)]
-    shown = [(False, [row[i] for i in columns]) for row in rows]
-    return html.Table([head[i] for i in columns], shown, left=1, label="results")
 
 
 def _same_trainings(folders: Sequence[Path]) -> dict[Path, Path]:

@@ -54,13 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         measurement, variants = prepare(arguments)
         print(heading(measurement, variants[0], WORDS[arguments.words]), flush=True)
-        try:
-            for options in variants:
-                rows.append(row_of(measurement, options))
-                print(line_of(rows[-1], words=bool(measurement.text.words)), flush=True)
-        except KeyboardInterrupt:
-            print("interrupted; no file was written", file=sys.stderr)
-            return exit_codes.INTERRUPTED
+        for options in variants:
+            rows.append(row_of(measurement, options))
+            print(line_of(rows[-1], words=bool(measurement.text.words)), flush=True)
         if arguments.json is not None:
             write(arguments, measurement, rows)
     return 0

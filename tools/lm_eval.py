@@ -38,12 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"--include-path: {tasks}: not a folder; give one with YAML files")
         check_installed("tools.lm_eval", "lm-eval", ("lm_eval",))
         model = prepare(arguments)
-        try:
-            results = evaluate(arguments, model)
-        except KeyboardInterrupt:
-            print("interrupted; no file was written", file=sys.stderr)
-            return exit_codes.INTERRUPTED
-        report(arguments, results)
+        report(arguments, evaluate(arguments, model))
     return 0
 
 

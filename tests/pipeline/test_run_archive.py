@@ -3,14 +3,12 @@
 import json
 import shutil
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from data import prepare
 from model import Architecture, SoftmaxConfig
@@ -34,7 +32,6 @@ from training.run_dir import environment
 
 Members = dict[str, bytes]
 FACTS = {"torch": "2.0", "processor": "p", "device": "cpu", "threads": 2, "commit": "c0ffee"}
-SCORES = {"nats_per_token": 1.5, "perplexity": 4.5, "bits_per_byte": 1.0, "tokens": 9, "bytes": 9}
 CHOSEN, RIVAL = "argmax-0-1", "interleaved"
 
 
@@ -50,49 +47,33 @@ def architecture(name: str) -> Architecture:
     )  # fmt: skip
 
 
-def write_phase(folder: Path, experiment_file: Path, seed: int, rows: Sequence[Any]) -> None:
-    """What a search and a training have alike."""
+def write_phase(folder: Path, experiment_file: Path, seed: int, **files: str) -> None:
+    """What a search and a training have alike, and files of one of them."""
     write_json(folder / "environment.json", FACTS)
     write_json(folder / "identity.json", {"corpus": "1" * 64, "tokenizer": "2" * 64})
     experiment = load_experiment(experiment_file, [f"run.seed={seed}"])
     (folder / "experiment.yaml").write_text(dump_experiment(experiment))
-    lines = [json.dumps({**row, "elapsed_s": 1.5}) + "\n" for row in rows]
-    (folder / "metrics.jsonl").write_text("".join(lines))
-    weights = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(2)}
-    save_file(weights, folder / "last.safetensors")
-
-
-def write_search(folder: Path, experiment_file: Path, seed: int) -> None:
-    rows = [
-        {"kind": "train", "step": 5, "loss_nats": 2.5, "lr": 0.1},
-        {"kind": "valid", "step": 5, "net": "soft", "nats_per_token": 2.25},
-    ]
-    write_phase(folder, experiment_file, seed, rows)
-    pi = np.full((4, 3, 2), 0.5, dtype=np.float32)
-    labels = np.array(["attention", "dense"])
-    arrays = {"pi": pi, "alpha": pi * 0, "step": np.arange(1, 5), "labels": labels}
-    np.savez_compressed(folder / "pi.npz", **arrays)
-    (folder / "pi.csv").write_text("step,slot,pi\n1,0,0.5\n1,1,0.5\n")
+    (folder / "metrics.jsonl").write_text('{"step": 5, "lr": 0.1, "elapsed_s": 1.5}\n' * 2)
+    (folder / "last.safetensors").write_text("weights")
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
 
 
 def write_training(run: Path, experiment_file: Path, name: str, seed: int) -> None:
     folder = run / "retrain" / name / f"seed-{seed}"
-    row = {"kind": "train", "step": 5, "loss_nats": 2.0}
-    write_phase(folder, experiment_file, seed, [row])
-    (folder / "architecture.json").write_text(architecture(name).to_json())
-    write_json(folder / "result.json", {
-        "name": name, "seed": seed, "layout": "a d", "steps": 5, "best_step": 5, "parameters": 1,
-        "flops_per_token": 1.0, "validations": 1, "valid": SCORES, "test": SCORES,
-        "elapsed_s": 3.0,
-    })  # fmt: skip
+    result = {"name": name, "seed": seed, "best_step": 5, "elapsed_s": 3.0}
+    write_phase(folder, experiment_file, seed, architecture_json=architecture(name).to_json())
+    write_json(folder / "result.json", result)
     (folder / "model").mkdir()
-    save_file({"a": torch.zeros(2)}, folder / "model" / "model.safetensors")
+    (folder / "model" / "model.safetensors").write_text("weights")
 
 
 def made_up_run(run: Path, experiment_file: Path) -> Path:
     """Searches of two seeds, a layout derived from both, two more trainings, and a comparison."""
     for seed in (0, 1):
-        write_search(run / "search" / f"seed-{seed}", experiment_file, seed)
+        table = "step,slot,pi\n1,0,0.5\n1,1,0.5\n"
+        folder = run / "search" / f"seed-{seed}"
+        write_phase(folder, experiment_file, seed, pi_npz="pi", pi_csv=table)
     for name in (CHOSEN, RIVAL):
         folder = run / "architectures"
         folder.mkdir(exist_ok=True)
@@ -294,19 +275,11 @@ def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
-def change_pi(run: Path) -> None:
-    path = run / "search/seed-1/pi.npz"
-    with np.load(path) as saved:
-        arrays = dict(saved)
-    arrays["pi"][2, 1, 1] += 0.25
-    np.savez_compressed(path, **arrays)
-
-
 METRICS, RESULT = "search/seed-0/metrics.jsonl", f"retrain/{CHOSEN}/seed-0/result.json"
 PI, LAYOUT, TABLE = "search/seed-1/pi.npz", "architecture.json", "comparison.csv"
 CHANGES: dict[str, Callable[[Path], Any]] = {
     METRICS: edit(METRICS, '"lr": 0.1', '"lr": 0.1, "new": 1'),
-    PI: change_pi,
+    PI: edit(PI, "pi", "pj"),
     LAYOUT: edit(LAYOUT, '"dense"', '"attention"'),
     RESULT: edit(RESULT, '"best_step": 5', '"best_step": 6'),
     TABLE: edit(TABLE, "interleaved,1.5", "interleaved,1.6"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from pipeline.cli import resume_command
 from training.launch import is_first_to_say, launched
 from training.signals import Diverged, Lost, Stopped
+from utils.files import words_of
 from utils.text import visible
 
 # As diff and cmp have it: a comparison was made, and found something.
@@ -78,10 +79,12 @@ def _ending(error: BaseException) -> tuple[str, int] | None:
         case ModuleNotFoundError(name=str(name)) if not _is_ours(name):
             line = f"the package {name} is missing: run `make setup`, then use .venv/bin/python"
             return line, USER_MISTAKE
-        case OSError(filename=str() | Path() as path, strerror=str(reason)):
-            return _shown(f"{path}: {reason}"), USER_MISTAKE
-        case ValueError() | OSError():
-            return _shown(str(error) or type(error).__name__), USER_MISTAKE
+        case OSError():
+            return visible(words_of(error)), USER_MISTAKE
+        case ValueError():
+            # Words from a file may stand in it, and nothing from a file steers a terminal.
+            lines = (str(error) or type(error).__name__).split("\n")
+            return "\n".join(map(visible, lines)), USER_MISTAKE
         case RuntimeError() | MemoryError():
             text = (str(error).strip() or "MemoryError").splitlines()[0]
             # torch is not imported for the name of its error, and a CPU's has no type of its own.
@@ -93,11 +96,6 @@ def _ending(error: BaseException) -> tuple[str, int] | None:
 
 def _is_ours(module: str) -> bool:
     return (Path(__file__).parents[1] / module.split(".")[0]).exists()
-
-
-def _shown(text: str) -> str:
-    # Words from a file may stand in it, and nothing from a file steers a terminal.
-    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def _let_go_of_stdout() -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from stat import S_ISREG
@@ -66,8 +66,8 @@ def folder_made_whole(folder: Path, replace: Collection[str] = ()) -> Iterator[P
     work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in (os.getpid(), "old"))
     with named(folder):
         # A process of the same number may have been killed, as in a container all have number 1.
-        for left in folder.parent.glob(f".{escape(folder.name)}.*.tmp") if replace else (work,):
-            remove_folder(left)
+        who = "*" if replace else os.getpid()
+        remove_temporary(folder.parent, f".{escape(folder.name)}.{who}.tmp")
         work.mkdir(parents=True)
         try:
             yield work
@@ -109,21 +109,13 @@ def append_line(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
-def remove_temporary(folder: Path) -> None:
+def remove_temporary(folder: Path, pattern: str = ".*.tmp") -> None:
     """Remove what a killed process left half written in a folder."""
-    for left in folder.glob(".*.tmp"):
-        if left.is_dir() and not left.is_symlink():
-            remove_folder(left)
+    for left in folder.glob(pattern):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink(missing_ok=True)
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, also where another process removes it meanwhile."""
-    while folder.exists():
-        # Whatever vanished was the other's; the rest of the folder may still be there.
-        with suppress(FileNotFoundError):
-            shutil.rmtree(folder)
 
 
 def make_durable(path: Path) -> None:

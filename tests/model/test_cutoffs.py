@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model import cutoffs as module
 from model.cutoffs import ClusterCosts, CostConstants, optimal_cutoffs
 
 # Powers of two: with counts that sum to one, every cost is exact and ties are true ties.
@@ -168,3 +169,10 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         optimal_cutoffs(count_V, d_model=8, widths=(4, 2, 1), tokens=4, **options)
+
+
+def test_of_equal_starts_the_smallest_is_taken_for_every_end() -> None:
+    _, start_W = module._best_starts(lambda start, end: 0.0 * start, 3, 40)
+    assert start_W[3:].tolist() == [2] * 38
+    _, start_W = module._best_starts(lambda start, end: abs(start - 9.0), 3, 40)
+    assert start_W[3:].tolist() == [2, 3, 4, 5, 6, 7, 8] + [9] * 31

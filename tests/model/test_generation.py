@@ -225,3 +225,11 @@ def test_options_out_of_bounds_are_refused_by_name(wrong: dict[str, Any]) -> Non
     (name,) = wrong
     with pytest.raises(ValueError, match=f"^{name}: must be .*found"):
         Sampling(**wrong)
+
+
+def test_at_its_bound_a_filter_keeps_no_more_than_it_must_and_the_lower_of_equal_ids() -> None:
+    equal = torch.zeros(1, 4, dtype=torch.float64)
+    assert probabilities(equal, Sampling(top_k=2))[0].tolist() == [0.5, 0.5, 0, 0]
+    assert probabilities(equal, Sampling(top_p=0.5))[0].tolist() == [0.5, 0.5, 0, 0]
+    three = probabilities(equal - torch.eye(4)[:1], Sampling(min_p=1.0))[0]
+    assert three.tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])

@@ -170,25 +170,13 @@ def _digest(architecture: Architecture) -> str:
 
 
 def adjustable_options(architecture: Architecture) -> dict[str, dict[str, Any]]:
-    """What can be changed after training and its values, by label.
-
-    A label whose slots differ stands once for each set of values, as `label`, `label (2)` and so
-    on; labels without such options are absent.
-    """
-    sets_of: dict[str, list[dict[str, Any]]] = {}
-    for candidate in architecture.slots:
-        options = {
-            name: getattr(candidate, name)
-            for name in type(candidate).model_fields
-            if name in candidate.adjustable
-        }
-        sets = sets_of.setdefault(candidate.label, [])
-        if options and options not in sets:
-            sets.append(options)
+    """What can be changed after training and its values, by label."""
     return {
-        label if number == 1 else f"{label} ({number})": options
-        for label, sets in sets_of.items()
-        for number, options in enumerate(sets, 1)
+        slot.label: {
+            name: getattr(slot, name) for name in type(slot).model_fields if name in slot.adjustable
+        }
+        for slot in architecture.slots
+        if slot.adjustable
     }
 
 

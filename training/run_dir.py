@@ -66,17 +66,14 @@ class FolderLock:
         path = folder / "lock"
         with named(path):
             self._file = path.open("a")
-        try:
-            with named(path):
+            try:
                 # Not flock: this one reaches the other machines of a shared folder everywhere.
                 fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            self._file.close()
-            if not isinstance(error, BlockingIOError):
-                raise
-            raise ValueError(
-                f"{folder}: another process is training here; wait for it or use another --run"
-            ) from None
+            except BlockingIOError:
+                self._file.close()
+                raise ValueError(
+                    f"{folder}: another process is training here; wait for it or use another --run"
+                ) from None
 
     def __enter__(self) -> "FolderLock":
         """The lock, which is released at the end of the block."""

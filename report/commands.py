@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from report.layouts import CHOSEN, OTHERS
 from report.run_files import read_json, seed_folders, seed_of
 
 _ENOUGH_SEEDS = 3
-Command = tuple[str, ...]
+_ORDER = {"derive.py": 1, "retrain.py": 2, "compare.py": 3}  # behind search.py
 _JOBS = "--architecture"  # only trainings that another command started are given one
 _FACTS = ("corpus", "processor", "device", "threads", "torch", "python", "commit")
 
@@ -61,15 +61,15 @@ def commands_section(
     trained = [seed for one in sorted(run_folder.glob("retrain/*")) for seed in seed_folders(one)]
     experiments = (folder / "experiment.yaml" for folder in [*searches, *trained])
     experiment = next((path for path in experiments if path.exists()), None)
-    environments = _environments(searches), _environments(trained)
-    known = [*environments[0], *environments[1]]
+    paths = (folder / "environment.json" for folder in [*searches, *trained])
+    known = [read_json(path) for path in paths if path.exists()]
     facts = {name: str(known[0][name]) for name in _FACTS if known and known[0].get(name)}
     for name, folders in {"search seeds": searches, "training seeds": trained}.items():
         if folders:
             facts[name] = ", ".join(map(str, sorted({*map(seed_of, folders)})))
     body = html.render(
         "commands.html.j2",
-        made=[*_checkout(known), *_remake(run_folder, comparison, *environments)],
+        made=_made(run_folder, comparison, known),
         left=left,
         facts=facts,
         experiment=experiment.relative_to(run_folder) if experiment else None,
@@ -78,51 +78,29 @@ def commands_section(
     return html.Section("commands", "The commands that remake it", body)
 
 
-def _environments(folders: Iterable[Path]) -> list[dict[str, Any]]:
-    paths = (folder / "environment.json" for folder in folders)
-    return [read_json(path) for path in paths if path.exists()]
-
-
-def _remake(
-    run_folder: Path,
-    comparison: Comparison | None,
-    searches: Sequence[dict[str, Any]],
-    trainings: Sequence[dict[str, Any]],
+def _made(
+    run_folder: Path, comparison: Comparison | None, known: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Search, derivation, retraining and comparison, as far as environment.json knows them."""
-    searched = _recorded(searches)
-    trained = [command for command in _recorded(trainings) if _JOBS not in command]
-    if not (searched or trained):
-        return []
-    run = _run_of([*searched, *trained]) or _shown(run_folder)
-    lines = list(searched)
+    """Search, derivation, retraining and comparison, as far as environment.json knows them.
+
+    Before them the check-out of the program, where all of the run is of one commit.
+    """
+    commits = {one.get("commit") for one in known}
+    commit = commits.pop() if len(commits) == 1 else None
+    checkout = [f"git checkout {commit}"] if commit and commit.isalnum() else []
+    recorded = [tuple(one["command"]) for one in known if one.get("command")]
+    lines = [*dict.fromkeys(command for command in recorded if _JOBS not in command)]
+    if not lines:
+        return checkout
+    # The run may have been moved since.
+    runs = (command[command.index("--run") + 1] for command in lines if "--run" in command[:-1])
+    run = next(runs, _shown(run_folder))
     if chosen := _chosen(run_folder):
         # Not architectures/experiment.yaml: every opponent of compare.py writes there too.
         used = f"{OTHERS}/{chosen}.yaml"
         own = (f"{run}/{used}", "--run", run) if (run_folder / used).exists() else (run,)
         lines.append(("derive.py", *own))
-    lines += sorted(trained, key=lambda command: command[0] == "compare.py")
-    if comparison is not None and not any(command[0] == "compare.py" for command in trained):
+    if comparison is not None and not any(command[0] == "compare.py" for command in lines):
         lines.append(("compare.py", run))
-    return [shlex.join(["python", *command]) for command in lines]
-
-
-def _run_of(commands: Sequence[Command]) -> str | None:
-    """The folder that the recorded commands name: the run may have been moved since."""
-    for command in commands:
-        if "--run" in command[:-1]:
-            return command[command.index("--run") + 1]
-    return None
-
-
-def _recorded(environments: Iterable[dict[str, Any]]) -> list[Command]:
-    """The commands that were recorded, each once."""
-    commands = (known.get("command") for known in environments)
-    return [*dict.fromkeys(tuple(command) for command in commands if command)]
-
-
-def _checkout(environments: Iterable[dict[str, Any]]) -> list[str]:
-    """Check-out of the version of the program, where all of the run is of one, and of a commit."""
-    commits = {known.get("commit") for known in environments}
-    commit = commits.pop() if len(commits) == 1 else None
-    return [f"git checkout {commit}"] if commit and commit.isalnum() else []
+    lines.sort(key=lambda command: _ORDER.get(command[0], 0))
+    return [*checkout, *(shlex.join(["python", *command]) for command in lines)]

@@ -153,7 +153,8 @@ class SweepRun:
         progress = Progress(self.sweep, trials)
         try:
             while progress.ended(trials) < len(trials) and self.stop.number is None:
-                for place in range(self.workers):
+                left = any(not entry.finished for entry in trials)
+                for place in range(self.workers if left else 0):
                     if place not in places:
                         places[place] = self._start(place, len(trials))
                 trials = self._look(places)

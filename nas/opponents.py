@@ -3,19 +3,22 @@
 The rules stand in nas/derivation.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from model import Candidate, Layout, Network, network_of
 from model.blocks.dense import DenseOptions
-from nas.derivation.base import Request
-from nas.derivation.rules import interleaved, sandwich
 from utils.validation import Section
+
+if TYPE_CHECKING:
+    from nas.derivation.base import Request
 
 # A layout counts as equal where its cost lies so near to the chosen one's.
 TOLERANCE = 0.03
@@ -58,7 +61,7 @@ class CompareConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _seeds_differ(self) -> "CompareConfig":
+    def _seeds_differ(self) -> CompareConfig:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: must differ, found {self.seeds}; the same run counts once")
         return self
@@ -114,6 +117,8 @@ class Contest:
 
     def interleaved(self) -> Layout:
         """The layout of that rule; NoOpponent where a kind is no candidate."""
+        from nas.derivation.rules import interleaved
+
         try:
             return interleaved(self.request).layout
         except ValueError as error:
@@ -279,6 +284,8 @@ def sandwich_k(contest: Contest) -> list[Opponent]:
     Press et al. (2020, arXiv 1911.03864, section 5). The order of blocks hardly changes a cost,
     but each is measured, and left out where it costs more by 3%. NoOpponent where none is left.
     """
+    from nas.derivation.rules import sandwich
+
     slots, _ = contest.slots_of_cost("sandwich_k")
     request, k_of = contest.request, dict[Layout, int]()
     for k in range(1, slots // 2 + 1):

@@ -16,10 +16,8 @@ from hpo.config import SweepConfig
 from model.blocks import BLOCKS, Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, reference_remedy
-from nas.derivation.base import context_problem
+from nas.derivation import DERIVATIONS, context_problem, reference_remedy
 from nas.derivation.config import DeriveConfig
-from nas.derivation.rules import written_layout
 from nas.opponents import OPPONENTS, CompareConfig
 from nas.search.config import SearchConfig
 from pipeline import cli
@@ -225,6 +223,8 @@ class Experiment(TextExperiment):
         if derive.budget.amounts and derive.reference not in DERIVATIONS:
             written["reference"] = derive.reference
         for key, text in written.items():
+            from nas.derivation.rules import written_layout
+
             try:
                 written_layout(text, candidates, self.model.slots)
             except ValueError as error:

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir)
-        _measure(plan, arguments.workloads, arguments.validate, arguments.out)
+        _measure(plan, arguments.workloads or WORKLOADS, arguments.validate, arguments.out)
     return 0
 
 

@@ -1,13 +1,17 @@
 """What layouts cost, and what they may cost at most: amounts with units, absolute or relative."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from model import Candidate, Layout, layout_letters
+if TYPE_CHECKING:
+    from model import Candidate, Layout
+
 
 # What rounding may add to a sum of costs that is just the limit.
 ROUNDING = 1e-9
@@ -167,6 +171,8 @@ class Budget:
             raise ValueError("\n".join(problems))
 
     def _costs(self, cost: LayoutCost, layout: Layout) -> str:
+        from model import layout_letters
+
         return f"{layout_letters(layout)}, has {self.shown(cost.name, cost(layout))}"
 
     def shown(self, name: str, value: float) -> str:

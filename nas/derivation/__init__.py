@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from model import Candidate
     from nas.derivation.base import Derived, Request
+    from nas.derivation.config import DeriveConfig
 
 # By method the module here that holds it, imported when it is asked for, and its function.
 # From a search:
@@ -63,3 +64,16 @@ def check_method(method: str, *, alpha_learned: bool) -> None:
             "uniform; take derive.method sampled, beam or evolution, which score layouts with the "
             "trained SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
         )
+
+
+def context_problem(
+    config: "DeriveConfig", candidates: "Sequence[Candidate]", slots: int
+) -> str | None:
+    """Why no layout has `derive.least_context` blocks that read context; None where some have."""
+    from model import reads_context
+
+    reads = any(map(reads_context, candidates))
+    if config.method == "layout" or config.least_context <= (slots if reads else 0):
+        return None
+    why = f"model.slots is {slots}" if reads else "no candidate reads earlier tokens"
+    return f"derive.least_context: {config.least_context} blocks of context, but {why}; give less"

@@ -96,17 +96,6 @@ def context_limit(candidates: Sequence[Candidate], slots: int, least: int) -> tu
     return (Limit(cost, slots - least),) if least else ()
 
 
-def context_problem(
-    config: DeriveConfig, candidates: Sequence[Candidate], slots: int
-) -> str | None:
-    """Why no layout has `derive.least_context` blocks that read context; None where some have."""
-    readers = [candidate.label for candidate in candidates if reads_context(candidate)]
-    if config.method == "layout" or config.least_context <= (slots if readers else 0):
-        return None
-    why = f"model.slots is {slots}" if readers else "no candidate reads earlier tokens"
-    return f"derive.least_context: {config.least_context} blocks of context, but {why}; give less"
-
-
 @dataclass(frozen=True)
 class Request:
     """What a derivation may use.

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from data.cache import default_cache, key_hash
-from model import LanguageModel, Layout
-from nas.costs.budget import Amount, Budget
+from model import LanguageModel
 from nas.costs.latency import Latencies, Shapes, measure_latency
 from nas.costs.model import CostModel, counted
 from pipeline.plan import RunPlan
@@ -80,27 +79,6 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
         **plan.inputs(),
         "sources": source_digest(_TIMED_SOURCES),
     }
-
-
-def budget_of(
-    plan: RunPlan,
-    costs: CostModel,
-    amounts: Mapping[str, Amount],
-    reference: Layout,
-    reference_name: str,
-    *,
-    filled: bool,
-) -> Budget:
-    """What layouts may cost; refused where no layout keeps a limit, or all do and none is filled.
-
-    Raises:
-        ValueError: so, or times are needed and not to be had (`CostModel.table`).
-    """
-    data = plan.experiment.data
-    of_name = costs.costs(list(amounts))
-    budget = Budget(amounts, of_name, reference, reference_name, data.batch * data.segment)
-    budget.check(plan.candidates, len(plan.slots), filled=filled)
-    return budget
 
 
 def time_models(

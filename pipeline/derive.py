@@ -100,15 +100,12 @@ def derivation(
 
 def _within(plan: RunPlan, request: Request) -> "Within":
     from nas.derivation.within_budget import Within
-    from pipeline.costs import budget_of, cost_model
+    from pipeline.costs import cost_model
 
     config, costs = request.config, cost_model(plan)
-    filled, reference = config.fill is not None, reference_layout(request)
-    return Within(
-        request,
-        costs,
-        budget_of(plan, costs, config.budget.amounts, reference, config.reference, filled=filled),
-    )
+    reference, filled = reference_layout(request), config.fill is not None
+    budget = costs.budget(config.budget.amounts, reference, config.reference, filled=filled)
+    return Within(request, costs, budget)
 
 
 def _check_context(config: DeriveConfig, layout: Layout) -> None:

@@ -27,7 +27,7 @@ from nas.derivation.from_search import Searched, read_searches
 from nas.derivation.ranking import networks_by_score
 from nas.statistics.paired_scores import Score
 from pipeline.architectures import architecture_of, write_architecture
-from pipeline.costs import budget_of, cost_model
+from pipeline.costs import cost_model
 from pipeline.derive import reference_layout, request_of
 from pipeline.experiment import dump_experiment
 from pipeline.opponents import check_sizes
@@ -149,7 +149,7 @@ def _budget(plan: RunPlan, costs: CostModel, reference: Layout, cost: str) -> Bu
     if config.fill is not None:
         say("derive.fill: has no part in a front")
     others = {name: most for name, most in config.budget.amounts.items() if name != cost}
-    limited = budget_of(plan, costs, others, reference, config.reference, filled=False)
+    limited = costs.budget(others, reference, config.reference)
     amounts = {**others, cost: Amount(1.0, relative=True)}
     return replace(limited, amounts=amounts, costs={**limited.costs, **costs.costs([cost])})
 

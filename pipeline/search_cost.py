@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from model import layout_letters
-from nas.costs.budget import Budget, LayoutCost, Limit, parse_amount
+from nas.costs.budget import LayoutCost, Limit, parse_amount
 from nas.derivation.base import Networks
 from nas.derivation.ranking import networks_by_score
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
@@ -100,11 +100,10 @@ def _fresh(plan: RunPlan) -> SearchCosts:
     assert config.target is not None
     derive = plan.experiment.derive.model_copy(update={"reference": config.reference})
     reference = reference_layout(request_of(plan, derive, []), "search.cost.reference")
-    costs, amount = cost_model(plan).costs([config.name]), parse_amount(config.name, config.target)
+    amounts = {str(config.name): parse_amount(config.name, config.target)}
     key = "search.cost.target"
-    budget = Budget({config.name: amount}, costs, reference, config.reference, 0, key)
-    budget.check(plan.candidates, len(plan.slots))
-    cost = costs[config.name]
+    budget = cost_model(plan).budget(amounts, reference, config.reference, key=key)
+    cost = budget.costs[config.name]
     if not cost(reference):
         raise ValueError(
             f"search.cost.reference: {config.reference} costs no {config.name}, and a search tells "

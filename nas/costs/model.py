@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from model import BLOCKS, Candidate, LanguageModel, Layout, SoftmaxConfig, TimedCost, layout_letters
-from nas.costs.budget import ROUNDING, Budget, LayoutCost
+from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import WORKLOADS, Shapes, time_in_turn, unchecked
 from utils.files import read_object, write_whole
 from utils.screen import say
@@ -344,6 +344,21 @@ class CostModel:
         )
         measure = lambda layouts: self.times_ms(workload, layouts)  # noqa: E731
         return times_table(measure, self.candidates, self.slots, fitted, other)
+
+    def budget(
+        self,
+        amounts: Mapping[str, Amount],
+        reference: Layout,
+        reference_name: str,
+        *,
+        filled: bool = False,
+        key: str = "derive.budget.{}",
+    ) -> Budget:
+        """What layouts may cost; refused where none keeps a limit, or all do and none is filled."""
+        costs, tokens = self.costs(list(amounts)), self.shapes.many_BT.numel()
+        budget = Budget(amounts, costs, reference, reference_name, tokens, key)
+        budget.check(self.candidates, self.slots, filled=filled)
+        return budget
 
     def use(self, budget: Budget, layouts: Sequence[Layout]) -> dict[Layout, Use]:
         """What whole layouts take of a budget: counted, and timed in turn with the reference."""

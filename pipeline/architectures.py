@@ -159,8 +159,7 @@ def chosen_architecture(run_dir: Path) -> Architecture:
     """The architecture that derive.py chose; ValueError where there is none."""
     path = run_dir / "architecture.json"
     if not path.exists():
-        remedy = f"run derive.py {run_dir} first ({NO_SEARCH}), or give --layout"
-        raise ValueError(f"{path}: not found; {remedy}")
+        raise ValueError(f"{path}: not found; run derive.py {run_dir} first ({NO_SEARCH})")
     return load_architecture(path)
 
 

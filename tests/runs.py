@@ -45,6 +45,11 @@ def run(script: Any, *arguments: Any) -> None:
     assert code_of(script, *arguments) == 0
 
 
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1))
+
+
 def run_jobs_here(jobs: Any, *, done: Any, **_: Any) -> None:
     """What `pipeline.jobs.run_all` does, without a process for each, which first imports torch."""
     for job in jobs:

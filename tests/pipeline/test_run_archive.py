@@ -25,7 +25,7 @@ from pipeline.run_archive import (
     write_archive,
 )
 from tests.conftest import write_experiment
-from tests.runs import Capture, code_of, refused
+from tests.runs import Capture, code_of, refused, write_json
 from tests.tiny import candidates
 from tools import pack, replay
 from training.run_dir import environment
@@ -33,11 +33,6 @@ from training.run_dir import environment
 Members = dict[str, bytes]
 FACTS = {"torch": "2.0", "processor": "p", "device": "cpu", "threads": 2, "commit": "c0ffee"}
 CHOSEN, RIVAL = "argmax-0-1", "interleaved"
-
-
-def write_json(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1))
 
 
 def architecture(name: str) -> Architecture:

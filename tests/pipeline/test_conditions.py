@@ -1,6 +1,5 @@
 """What is said of trainings that ran on unlike machines or programs."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ def said(folder: Path, **environments: list[dict[str, Any]]) -> str:
                  for name, each in environments.items()}  # fmt: skip
     for name, each in environments.items():
         for path, changed in zip(trainings[name], each, strict=True):
-            path.mkdir(parents=True)
-            (path / "environment.json").write_text(json.dumps(HERE | changed))
+            write_json(path / "environment.json", HERE | changed)
     return unlike_conditions(trainings)
 
 

@@ -213,7 +213,7 @@ def predicted_times() -> Claims:
     table = CostTable.model_validate(record("latency_table.json"))
     assert set(table.workloads) == {"latency", "decode", "train_step", "throughput"}
     for workload, times in table.workloads.items():
-        assert (len(times.held_out), times.distrust) == (20, None)
+        assert (len(times.held_out), times.doubt) == (20, None)
         error, tau = times.agreement
         yield "docs/costs.md", f"| `{workload}` | {100 * error:.1f}% | {tau:.2f} |"
 

@@ -34,8 +34,8 @@ def _reader(module: str, name: str) -> "Load":
 
 
 CORPORA = {
-    "python-stdlib": CorpusKind(_reader("builtin", "load_python_stdlib")),
-    "pydoc-topics": CorpusKind(_reader("builtin", "load_pydoc_topics")),
+    "python-stdlib": CorpusKind(_reader("local", "load_python_stdlib")),
+    "pydoc-topics": CorpusKind(_reader("local", "load_pydoc_topics")),
     "wikitext-2": CorpusKind(_reader("downloaded", "load_wikitext"), takes="addresses"),
     "wikitext-103": CorpusKind(_reader("downloaded", "load_wikitext"), takes="addresses"),
     "enwik8": CorpusKind(_reader("downloaded", "load_hutter"), takes="addresses"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline.compare import unlike_conditions
+from tests.runs import write_json
 
 COMMITS = ["0" * 40, "f" * 40]
 HERE = {"commit": COMMITS[0], "torch": "2.13.0", "packages": {"numpy": "2.0"}, "device": "cpu",

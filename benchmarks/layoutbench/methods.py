@@ -15,13 +15,19 @@ from nas.derivation.training import Answer, Length, Method, Results, Space, Trai
 FIRST, SECOND = Predictor.final_seeds
 
 
+def cost_of(space: Space, training: Training) -> float:
+    """Cost in full trainings of a network of mean FLOPs."""
+    share = 0.5 if training.length == "half" else 1.0
+    return share * float(space.flops_N[training.network] / space.flops_N.mean())
+
+
 def _train_affordable(
     space: Space, train: Trainings, networks: Sequence[int], seeds: Sequence[int], cost: float
 ) -> None:
     """Train in full, by one seed and then the next, while the cost allows it; at least one."""
     spent = 0.0
     for training in (Training(n, "full", seed) for seed in seeds for n in networks):
-        spent += space.cost(training)
+        spent += cost_of(space, training)
         if train.results and spent > cost:
             return
         train([training.network], "full", [training.seed])
@@ -141,7 +147,7 @@ class LocalEvolution:
         generator, spent = np.random.default_rng(self.seed), 0.0
         child: int | None = int(generator.integers(len(space)))
         while child is not None:
-            spent += space.cost(Training(child, "full", FIRST))
+            spent += cost_of(space, Training(child, "full", FIRST))
             if train.results and spent > self.cost:
                 break
             train([child], "full", [FIRST])

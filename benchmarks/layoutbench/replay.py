@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.layoutbench.making import checked_table, flops_limit
-from benchmarks.layoutbench.methods import OPPONENTS, SearchFinals
+from benchmarks.layoutbench.methods import OPPONENTS, SearchFinals, cost_of
 from benchmarks.layoutbench.searches import Proposal
 from benchmarks.layoutbench.table import LayoutTable
 from model import layout_letters
@@ -118,7 +118,7 @@ def replay(truth: Truth, method: Method, judges: Sequence[int], spent: float = 0
     return Outcome(
         network=network,
         regret=float(judged_N[network] - judged_N[best]),
-        cost=spent + sum(truth.space.cost(training) for training in train.results),
+        cost=spent + sum(cost_of(truth.space, training) for training in train.results),
         results=train.results,
     )
 

@@ -61,11 +61,6 @@ class Space:
     def __len__(self) -> int:
         return len(self.kind_NL)
 
-    def cost(self, training: Training) -> float:
-        """Cost in full trainings of a network of mean FLOPs."""
-        share = 0.5 if training.length == "half" else 1.0
-        return share * float(self.flops_N[training.network] / self.flops_N.mean())
-
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
         # Where slots share weights several networks may have these blocks: the first one counts.

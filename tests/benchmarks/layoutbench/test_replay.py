@@ -13,6 +13,7 @@ from benchmarks.layoutbench.methods import (
     RandomSearch,
     RulesAlone,
     SearchFinals,
+    cost_of,
 )
 from benchmarks.layoutbench.replay import (
     FINALS,
@@ -69,7 +70,7 @@ def test_an_opponent_spends_what_it_is_given_and_no_more(
 ) -> None:
     for number in range(5):
         trainings, answer = asked(method_of(COST, number), truth)
-        spent = sum(truth.space.cost(one) for one in trainings)
+        spent = sum(cost_of(truth.space, one) for one in trainings)
         assert COST - 1.3 <= spent <= COST + slack
         assert answer.network in {one.network for one in trainings}
 
@@ -101,7 +102,7 @@ def test_what_a_search_proposes_is_trained_for_what_the_search_leaves(truth: Tru
     proposed = replace(truth, space=space)
     batch, answer = asked(SearchFinals(COST, 6.0), proposed)
     assert [(one.network, one.seed) for one in batch][:2] == [(40, 1), (3, 1)]
-    assert 6.0 + sum(space.cost(one) for one in batch) <= COST
+    assert 6.0 + sum(cost_of(space, one) for one in batch) <= COST
     batch, answer = asked(SearchFinals(6.0 + 100.0, 6.0), proposed)
     assert [(one.network, one.seed) for one in batch] == [
         (n, seed) for seed in (1, 2) for n in (40, 3, 60, 11)

@@ -165,7 +165,8 @@ def _at_most(minutes: float | None) -> Iterator[None]:
         raise Failed(f"not done after {minutes:g} minutes (sweep.trial_minutes)")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    # Again each second: an import that torch tries may swallow the first one.
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes, 1.0)
     try:
         yield
     finally:

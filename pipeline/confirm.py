@@ -2,12 +2,12 @@
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data import DataConfig, Tokenizer
+from data import DataConfig
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_differences, paired_line
@@ -22,34 +22,36 @@ from pipeline.run_files import check_validations, read_result, retrain_folder
 from pipeline.trainings import check_fresh, seeded
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole
+from utils.screen import announce
 from utils.text import aligned
 
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two experiments; its runs are in a folder of its name."""
-
-    name: str
-    experiment: Experiment
+Sides = Mapping[str, Experiment]
+Architectures = Mapping[tuple[str, int], Architecture]
 
 
-def check_sides(one: Side, two: Side) -> None:
-    """Raise ValueError where a difference would say nothing: no other setting, or other text."""
-    for side in (one, two):
-        for problem in side.experiment.layout_problems():
-            raise ValueError(f"{side.name}: {problem}")
-    bare = [with_settings(side.experiment, {}) for side in (one, two)]
-    if bare[0] == bare[1]:
-        raise ValueError(f"{one.name} and {two.name} are the same experiment; nothing to compare")
-    if keys := _keys_of_other_text(one.experiment.data, two.experiment.data):
+def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
+    """Raise ValueError where a difference would say nothing.
+
+    It does where no setting or the text is another, or where a seed is one of a side's sweep, whose
+    best trial it may have made.
+    """
+    for name, experiment in sides.items():
+        for problem in experiment.layout_problems():
+            raise ValueError(f"{name}: {problem}")
+        if experiment.sweep is not None:
+            check_fresh(seeds, "--seeds", experiment.sweep.seeds, f"the sweep.seeds of {name}")
+    (one, ours), (two, theirs) = sides.items()
+    if with_settings(ours, {}) == with_settings(theirs, {}):
+        raise ValueError(f"{one} and {two} are the same experiment; nothing to compare")
+    if keys := _keys_of_other_text(ours.data, theirs.data):
         raise ValueError(
-            f"{one.name} and {two.name} differ in {', '.join(keys)}: results on other text, or on "
+            f"{one} and {two} differ in {', '.join(keys)}: results on other text, or on "
             "text cut otherwise, cannot be compared; --set changes a key of both"
         )
-    ours, theirs = (side.experiment.run.validate_every for side in (one, two))
-    if ours != theirs:
+    every = [side.run.validate_every for side in (ours, theirs)]
+    if every[0] != every[1]:
         raise ValueError(
-            f"run.validate_every: {one.name} has {ours}, {two.name} {theirs}; the best steps would "
+            f"run.validate_every: {one} has {every[0]}, {two} {every[1]}; the best steps would "
             "be chosen among more or fewer; --set run.validate_every=N gives both the same"
         )
 
@@ -61,104 +63,69 @@ def _keys_of_other_text(one: DataConfig, two: DataConfig) -> list[str]:
     return [key for key in keys if any(why_not_comparable(key, data) for data in (one, two))]
 
 
-def check_seeds(sides: Sequence[Side], seeds: Sequence[int]) -> None:
-    """Raise ValueError where a seed is one of a side's sweep, whose best trial it may have made."""
-    for side in sides:
-        if (sweep := side.experiment.sweep) is not None:
-            check_fresh(seeds, "--seeds", sweep.seeds, f"the sweep.seeds of {side.name}")
-
-
-def check_text(tokenizer: Tokenizer) -> None:
-    """Raise ValueError where results have no bits per byte, which are what is compared."""
-    if tokenizer.byte_length_V is None:
-        raise ValueError(
-            "data.tokenizer: it does not give the text back exactly, so there are no bits per byte "
-            "to compare; take one that does (kind bpe, unigram or bytes, without lower_case)"
-        )
-
-
 def train_sides(
-    sides: Sequence[Side], seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
+    sides: Sides, seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
 ) -> None:
     """Run every phase of every side and seed, and raise what `run_all` does; sides take turns."""
     jobs = [
-        Job(
-            f"{side.name}, seed {seed}",
-            seeded(side.experiment, seed),
-            SCRIPTS,
-            _folder(run, side, seed),
-        )
+        Job(f"{name}, seed {seed}", seeded(experiment, seed), SCRIPTS, _folder(run, name, seed))
         for seed in seeds
-        for side in sides
+        for name, experiment in sides.items()
     ]
-
-    def done(job: Job) -> None:
-        print(f"{job.name}: done", flush=True)
-
-    run_all(jobs, workers=workers, stop=stop, done=done)
+    run_all(jobs, workers=workers, stop=stop, done=lambda job: announce(f"{job.name}: done"))
 
 
-def _folder(run: Path, side: Side, seed: int) -> Path:
-    return run / side.name / f"seed-{seed}"
+def _folder(run: Path, name: str, seed: int) -> Path:
+    return run / name / f"seed-{seed}"
 
 
-def finish_sides(plan: RunPlan, sides: Sequence[Side], seeds: Sequence[int], run: Path) -> str:
+def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -> str:
     """Measure latencies; write RUN/confirm.csv and confirm.json; the table and what may be said.
 
     Raises:
-        ValueError: best steps were chosen among more or fewer, or the tests scored other bytes.
+        ValueError: best steps were chosen among more or fewer.
     """
-    rows, trainings, results = list[dict[str, Any]](), dict[str, list[Path]](), {}
-    made = architectures_of(sides, seeds, run)
-    measured = latencies(plan, made)
-    for side in sides:
-        trainings[side.name] = [
-            retrain_folder(_folder(run, side, seed), made[side.name, seed].name, seed)
-            for seed in seeds
-        ]
-        results[side.name] = [read_result(one / "result.json") for one in trainings[side.name]]
-        rows += [
-            {
-                "experiment": side.name,
-                "seed": seed,
-                "layout": result["layout"],
-                "parameters": result["parameters"],
-                "flops_per_token": result["flops_per_token"],
-                "test_bits_per_byte": result["test"]["bits_per_byte"],
-                "test_bytes": result["test"]["bytes"],
-                "valid_bits_per_byte": result["valid"]["bits_per_byte"],
-                "latency_ms": measured.median_ms.get(f"{side.name}/{seed}"),
-            }
-            for seed, result in zip(seeds, results[side.name], strict=True)
-        ]
+    made = {
+        (name, seed): load_architecture(_folder(run, name, seed) / "architecture.json")
+        for name in sides
+        for seed in seeds
+    }
+    trainings = {
+        name: [retrain_folder(_folder(run, name, seed), made[name, seed].name, seed)
+               for seed in seeds]
+        for name in sides
+    }  # fmt: skip
+    results = {
+        name: [read_result(folder / "result.json") for folder in folders]
+        for name, folders in trainings.items()
+    }
     check_validations(results)
-    if len({row["test_bytes"] for row in rows}) > 1:
-        raise ValueError("test_bytes: the runs were tested on texts of different lengths")
-    one, two = (side.name for side in sides)
-    verdict = verdict_line(rows, one, two)
-    seen = same_networks(made, one, two, seeds), unlike_conditions(trainings)
+    measured = latencies(plan, made)
+    rows = [
+        {
+            "experiment": name,
+            "seed": seed,
+            **{key: result[key] for key in ("layout", "parameters", "flops_per_token")},
+            "test_bits_per_byte": result["test"]["bits_per_byte"],
+            "test_bytes": result["test"]["bytes"],
+            "valid_bits_per_byte": result["valid"]["bits_per_byte"],
+            "latency_ms": measured.median_ms.get(f"{name}/{seed}"),
+        }
+        for name, of_side in results.items()
+        for seed, result in zip(seeds, of_side, strict=True)
+    ]
+    verdict = verdict_line(rows, *sides)
+    remarks = [*filter(None, (same_networks(made), unlike_conditions(trainings)))]
     summary = {
         "verdict": verdict,
-        "remarks": [remark for remark in seen if remark],
+        "remarks": remarks,
         "latency_note": measured.note,
         "latency_key": measured.key,
         "rows": rows,
     }
     write_whole(run / "confirm.csv", csv_of(rows, list(rows[0])))
     write_whole(run / "confirm.json", json.dumps(summary, indent=1) + "\n")
-    return "\n".join([*_table(rows), measured.note, verdict, *filter(None, seen)])
-
-
-Architectures = Mapping[tuple[str, int], Architecture]
-
-
-def architectures_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> Architectures:
-    """The derived architecture of each side and seed."""
-    return {
-        (side.name, seed): load_architecture(_folder(run, side, seed) / "architecture.json")
-        for side in sides
-        for seed in seeds
-    }
+    return "\n".join([*_table(rows), measured.note, verdict, *remarks])
 
 
 def latencies(plan: RunPlan, made: Architectures) -> Latencies:
@@ -171,10 +138,14 @@ def latencies(plan: RunPlan, made: Architectures) -> Latencies:
     return replace(found, median_ms=of_each)
 
 
-def same_networks(made: Architectures, one: str, two: str, seeds: Sequence[int]) -> str:
+def same_networks(made: Architectures) -> str:
     """With which seeds the two came to one network, in a line; nothing where with none."""
+    one, two = dict.fromkeys(name for name, _ in made)
+    seeds = list(dict.fromkeys(seed for _, seed in made))
     alike = [
-        str(seed) for seed in seeds if len({network_hash(made[it, seed]) for it in (one, two)}) == 1
+        str(seed)
+        for seed in seeds
+        if network_hash(made[one, seed]) == network_hash(made[two, seed])
     ]
     if not alike:
         return ""
@@ -206,16 +177,15 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     cells = [["experiment", "layout", "seed", "MFLOP", "ms", "test bits/byte"]]
     for name in dict.fromkeys(row["experiment"] for row in rows):
         side = [row for row in rows if row["experiment"] == name]
-        cells += [_cells(name, row["layout"], str(row["seed"]), [row]) for row in side]
-        cells.append(_cells(name, "", "mean", side))
+        means = {"layout": "", "seed": "mean", **dict(_means(side))}
+        for row in [*side, means]:
+            ms = "-" if row["latency_ms"] is None else f"{row['latency_ms']:.2f}"
+            mflop, bits = row["flops_per_token"] / 1e6, row["test_bits_per_byte"]
+            cells.append([name, row["layout"], str(row["seed"]), f"{mflop:.3f}", ms, f"{bits:.4f}"])
     return ["", *aligned(cells, left=2)]
 
 
-def _cells(name: str, layout: str, seed: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    flops, bits = (
-        statistics.fmean(row[key] for row in rows)
-        for key in ("flops_per_token", "test_bits_per_byte")
-    )
-    times = [row["latency_ms"] for row in rows]
-    latency = "-" if None in times else f"{statistics.fmean(times):.2f}"
-    return [name, layout, seed, f"{flops / 1e6:.3f}", latency, f"{bits:.4f}"]
+def _means(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float | None]]:
+    for key in ("flops_per_token", "latency_ms", "test_bits_per_byte"):
+        values = [row[key] for row in rows]
+        yield key, None if None in values else statistics.fmean(values)

@@ -25,29 +25,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     files = arguments.experiments
     with exit_codes.user_errors():
-        from pipeline.confirm import (
-            Side,
-            check_seeds,
-            check_sides,
-            check_text,
-            finish_sides,
-            train_sides,
-        )
+        from pipeline.confirm import check_sides, finish_sides, train_sides
         from pipeline.experiment import load_experiment
         from pipeline.plan import set_up
         from training.signals import StopRequest
 
-        sides = [
-            Side(name, load_experiment(file, arguments.set))
+        sides = {
+            name: load_experiment(file, arguments.set)
             for name, file in zip(names_of(files), files, strict=True)
-        ]
-        check_sides(*sides)
-        check_seeds(sides, arguments.seeds)
-        plan = set_up(sides[1].experiment, cli.check_run(arguments.run))
-        check_text(plan.prepared.tokenizer)
-        stop = StopRequest()
-
-        with stop.listening():
+        }
+        check_sides(sides, arguments.seeds)
+        plan = set_up([*sides.values()][1], cli.check_run(arguments.run))
+        if plan.prepared.tokenizer.byte_length_V is None:
+            raise ValueError(
+                "data.tokenizer: it does not give the text back exactly, so there are no bits per "
+                "byte to compare; take one that does (kind bpe, unigram or bytes, without "
+                "lower_case)"
+            )
+        with StopRequest().listening() as stop:
             train_sides(sides, arguments.seeds, arguments.run, workers=arguments.workers, stop=stop)
         print(finish_sides(plan, sides, arguments.seeds, arguments.run))
         print(f"table: {arguments.run / 'confirm.csv'}")

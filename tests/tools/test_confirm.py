@@ -3,7 +3,6 @@
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,14 +10,7 @@ import pytest
 from model import default_candidates, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
-from pipeline.confirm import (
-    Side,
-    architectures_of,
-    latencies,
-    same_networks,
-    train_sides,
-    verdict_line,
-)
+from pipeline.confirm import latencies, same_networks, train_sides, verdict_line
 from pipeline.experiment import load_experiment
 from tests.refusal import refused
 from tests.runs import run_jobs_here
@@ -122,10 +114,10 @@ def test_every_seed_is_a_derivation_of_its_own(
 ) -> None:
     jobs: list[Any] = []
     monkeypatch.setattr("pipeline.confirm.run_all", lambda given, **how: jobs.extend(given))
-    sides = [
-        Side("finals", load_experiment(experiment_file, ["derive.method=finals"])),
-        Side("random", load_experiment(experiment_file, ["derive.method=random", "derive.seed=7"])),
-    ]
+    sides = {
+        "finals": load_experiment(experiment_file, ["derive.method=finals"]),
+        "random": load_experiment(experiment_file, ["derive.method=random", "derive.seed=7"]),
+    }
     train_sides(sides, [100, 101], tmp_path, workers=1, stop=StopRequest())
     made = [(job.name, job.experiment.run.seed, job.experiment.derive.seed) for job in jobs]
     assert made == [
@@ -182,26 +174,24 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
 
 
 def test_seeds_with_which_both_came_to_one_network_are_said_and_it_is_timed_once(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
-    a, d = load_architecture(path).slots[:2]
-    sides: list[Any] = [SimpleNamespace(name=name) for name in ("one", "two")]
+    of_run = load_architecture(path)
+    a, d = of_run.slots[:2]
     idle = {made.kind: made for made in default_candidates()}["identity"]
-    for side, seed, slots in (
-        ("one", 7, (a, idle, d, idle)),
-        ("two", 7, (idle, a, d, idle)),
-        ("one", 8, (a, d, d, d)),
-        ("two", 8, (d, a, d, d)),
-    ):
-        folder = tmp_path / side / f"seed-{seed}"
-        folder.mkdir(parents=True)
-        made = load_architecture(path).model_copy(update={"slots": slots, "evidence": None})
-        (folder / "architecture.json").write_text(made.to_json())
-    made = architectures_of(sides, [7, 8], tmp_path)
-    said = same_networks(made, "one", "two", [7, 8])
+    made = {
+        key: of_run.model_copy(update={"slots": slots, "evidence": None})
+        for key, slots in {
+            ("one", 7): (a, idle, d, idle),
+            ("two", 7): (idle, a, d, idle),
+            ("one", 8): (a, d, d, d),
+            ("two", 8): (d, a, d, d),
+        }.items()
+    }
+    said = same_networks(made)
     assert said.startswith("one and two derived one network with 1 of 2 seeds (7); ")
-    assert same_networks(made, "one", "two", [8]) == ""
+    assert same_networks({key: one for key, one in made.items() if key[1] == 8}) == ""
     monkeypatch.setattr(
         "pipeline.confirm.time_models",
         lambda bench, models: Latencies({key: 2.0 + i for i, key in enumerate(models)}, "", {}),

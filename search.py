@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
-        from pipeline.search import check_searchable, finish_searches, run_searches
+        from pipeline.search import check_searchable, run_searches
+        from pipeline.search_results import finish_searches
         from training.distributed import join
         from training.trackers import check_trackers
 

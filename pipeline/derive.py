@@ -15,10 +15,10 @@ from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
 from nas.derivation.training import Row
 from pipeline.architectures import architecture_of, write_architecture
-from pipeline.caveats import layout_caveats
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name, short_text
+from pipeline.search_results import layout_caveats
 from pipeline.supernet_scores import SupernetScores, with_gap
 from utils.files import csv_of, write_whole
 from utils.text import aligned

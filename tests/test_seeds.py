@@ -9,7 +9,7 @@ import derive
 import search
 from model import load_architecture
 from pipeline import cli
-from pipeline.caveats import agreement_line
+from pipeline.search_results import agreement_line
 from tests.runs import SEARCH, assert_same, code_of, refused, run, settings
 
 SHORT = settings("search.steps=10", "run.validate_every=5")

@@ -9,18 +9,18 @@ import pytest
 import derive
 import search
 from model import Agreement, Evidence, load_architecture
-from pipeline.caveats import (
+from pipeline.search_results import (
     ONE_SEARCH,
     agreement_caveats,
     agreement_line,
     gap_caveats,
     layout_caveats,
-    log_once,
-    write_caveats,
+    say_once,
     write_joint_caveats,
 )
 from report.run_files import read_joint_caveats
 from tests.model.test_architecture import SCORED
+from tests.runs import write_json
 from tests.test_pipeline import run
 
 AGREEMENT = Agreement.model_validate(SCORED["agreement"])
@@ -73,10 +73,13 @@ def test_a_layout_read_off_pi_and_far_from_its_mixture_is_warned_of_with_a_remed
     assert gap_caveats(gap_evidence(1.0487, margins, inherited=SCORED["inherited"])) == []
 
 
+def write_caveats(folder: Path, caveats: list[str]) -> None:
+    write_json(folder / "caveats.json", {"caveats": caveats})
+
+
 def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: Path) -> None:
     folders = [tmp_path / f"seed-{seed}" for seed in (0, 7)]
     for folder, caveats in zip(folders, ([NOISE], []), strict=True):
-        folder.mkdir()
         write_caveats(folder, caveats)
     bare = Evidence(method="argmax")
     assert layout_caveats(bare, folders[:1]) == (NOISE, ONE_SEARCH)
@@ -90,11 +93,10 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
 
 
 def test_a_line_is_logged_once(tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
     for _ in range(2):
-        log_once(log, ["a", NOISE])
-    log_once(log, [NOISE, "b"])
-    assert log.read_text() == f"a\n{NOISE}\nb\n"
+        say_once(["a", NOISE], [tmp_path])
+    say_once([NOISE, "b"], [tmp_path])
+    assert (tmp_path / "train.log").read_text() == f"a\n{NOISE}\nb\n"
 
 
 def test_what_the_terminal_says_of_pi_stands_in_the_run(
@@ -103,7 +105,7 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
     """The same words on the screen, in train.log, in caveats.json and with the layout; once."""
     log = searched / "search/seed-0/train.log"
     monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
-    monkeypatch.setattr("pipeline.caveats._MOST_RATIO", 0.5)
+    monkeypatch.setattr("pipeline.search_results._MOST_RATIO", 0.5)
     wide = "warning: attention: window 9 needs memory 8, found 3"
     monkeypatch.setattr("pipeline.experiment.Experiment.warnings", lambda experiment: [wide])
     for _ in range(2):

@@ -37,10 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from pipeline.architectures import check_layout, find_architecture, settings_of
+        from pipeline.derive import named_layout
         from pipeline.experiment import carried, experiment_of
         from pipeline.plan import set_up
-        from pipeline.retrain import copy_chosen, finish_retrain, open_retraining, show_result
+        from pipeline.retrain import (
+            check_layout,
+            copy_chosen,
+            find_architecture,
+            finish_retrain,
+            open_retraining,
+            show_result,
+        )
         from pipeline.summary import show_report
         from training.distributed import join
         from training.trackers import check_trackers
@@ -67,8 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 else:
                     print(f"model: {result.parent / 'model'}")
                 if arguments.layout is not None:
-                    settings = (*settings_of(arguments.layout), *carried(arguments))
-                    print(f"to choose it: {cli.command('derive.py', run_dir, *settings)}")
+                    named = [
+                        f"derive.{key}={it}" for key, it in named_layout(arguments.layout).items()
+                    ]
+                    derive = cli.command("derive.py", run_dir, *named, *carried(arguments))
+                    print(f"to choose it: {derive}")
     return 0
 
 

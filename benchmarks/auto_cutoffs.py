@@ -123,10 +123,9 @@ def print_times(arguments: argparse.Namespace, sides: dict[str, list[str]]) -> N
 
 def trainer_of(arguments: argparse.Namespace, side: str, settings: list[str]) -> "Trainer":
     """The retraining of one side from its beginning; nothing of it is written."""
-    from pipeline.architectures import find_architecture
     from pipeline.experiment import load_experiment
     from pipeline.plan import set_up
-    from pipeline.retrain import retrain_trainer
+    from pipeline.retrain import find_architecture, retrain_trainer
 
     plan = set_up(load_experiment(arguments.experiment, settings), arguments.run / side)
     trainer = retrain_trainer(plan, find_architecture(plan, None, arguments.layout))

@@ -13,8 +13,8 @@ from model import load_model
 from nas.costs.latency import Busy
 from nas.opponents import is_equal
 from nas.statistics.intervals import at_cost, paired_differences, paired_interval, verdict
-from pipeline.architectures import blind_caveats
 from pipeline.costs import cost_model, time_models
+from pipeline.derive import blind_caveats
 from pipeline.experiment import dump_experiment
 from pipeline.jobs import Countdown, Job, run_all
 from pipeline.opponents import Contestant, equal_cost

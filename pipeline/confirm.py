@@ -11,9 +11,9 @@ from data import DataConfig
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_differences, paired_line
-from pipeline.architectures import network_hash
 from pipeline.compare import unlike_conditions
 from pipeline.costs import time_models
+from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Job, run_all

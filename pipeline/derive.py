@@ -1,27 +1,50 @@
 """From an experiment and a method to an architecture JSON, which a run may choose."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from model import Architecture, Evidence, Layout, TimedCost, layout_letters, reads_context
+import torch
+
+from data import Tokenizer
+from model import (
+    Architecture,
+    ArchitectureCosts,
+    Evidence,
+    FlopsKey,
+    Layout,
+    ModelOptions,
+    TimedCost,
+    TokenizerIdentity,
+    layout_letters,
+    load_architecture,
+    reads_context,
+)
 from nas.costs.budget import tokens_per_second
 from nas.costs.config import BudgetConfig
-from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, method_of, reference_remedy
+from nas.derivation import (
+    DERIVATIONS,
+    PLACING,
+    RULES,
+    SEARCHED,
+    TRAINED,
+    method_of,
+    reference_remedy,
+)
 from nas.derivation.base import Considered, Derived, Request, Train, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
 from nas.derivation.training import Row
-from pipeline.architectures import architecture_of, write_architecture
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name, short_text
 from pipeline.search_results import layout_caveats
 from pipeline.supernet_scores import SupernetScores, with_gap
+from training.run_dir import commit, identity_hash
 from utils.files import csv_of, write_whole
-from utils.text import aligned
+from utils.text import NO_CONTEXT, aligned
 
 if TYPE_CHECKING:
     from nas.derivation.within_budget import Within
@@ -134,13 +157,17 @@ def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) ->
     return seeds
 
 
+def named_layout(name: str) -> dict[str, str]:
+    """The options of `derive` that choose what a rule's name, or a layout in letters, names."""
+    return {"method": name} if name in DERIVATIONS else {"method": "layout", "layout": name}
+
+
 def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
     """The layout whose costs are 1x; ValueError where derive.reference is none."""
     name = request.config.reference
-    chosen = {"method": name} if name in RULES else {"method": "layout", "layout": name}
-    config = request.config.model_copy(update=chosen)
+    config = request.config.model_copy(update=named_layout(name))
     try:
-        if name in ("random", "layout", *SEARCHED, *TRAINED):
+        if name in DERIVATIONS and name not in PLACING:
             raise ValueError(f"{name} is no one layout")
         return method_of(config.method)(replace(request, config=config)).layout
     except ValueError as error:
@@ -190,6 +217,108 @@ def others_left_out(run_dir: Path, config: DeriveConfig, seed: int) -> str | Non
         return None
     shown = ",".join(map(str, seeds))
     return f"from search {seed} alone, of searches {shown}; all together: --seeds {shown}"
+
+
+def architecture_of(
+    plan: RunPlan,
+    derived: Derived,
+    name: str,
+    seeds: Sequence[int] = (),
+    times: tuple[TimedCost, ...] = (),
+) -> Architecture:
+    """The architecture of a derived layout, with its costs and whence it comes."""
+    data, evidence = plan.experiment.data, derived.evidence
+    with torch.device("meta"):
+        model = plan.network([[candidate] for candidate in derived.layout])
+    caveats = (*blind_caveats(derived.layout, model.options), *evidence.caveats)
+    return Architecture(
+        name=name,
+        slots=derived.layout,
+        **plan.sizes,
+        tokenizer=TokenizerIdentity(digest=plan.prepared.tokenizer.digest),
+        costs=ArchitectureCosts(
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            flops_per_token=plan.flops_per_token(model),
+            key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
+            times=times,
+        ),
+        evidence=evidence.model_copy(update={"caveats": caveats}),
+        provenance={
+            "corpus_name": data.corpus,
+            **plan.inputs(),
+            "search_seed": ", ".join(map(str, seeds)),
+            "search": identity_hash(plan.experiment.search.identity()),
+            "commit": commit() or "unknown",
+        },
+    )
+
+
+def blind_caveats(layout: Layout, options: ModelOptions) -> tuple[str, ...]:
+    """A warning of a layout none of whose blocks reads earlier tokens."""
+    if any(map(reads_context, layout)):
+        return ()
+    few = " and the few before it that token_shift brings" if options.token_shift else ""
+    return (
+        f"warning: {NO_CONTEXT}: it predicts from the current token alone{few}, as a table of "
+        "pairs of words does, and is no Transformer",
+    )
+
+
+def architecture_hash(architecture: Architecture) -> str:
+    """Hash of what is built; evidence and provenance do not count."""
+    return identity_hash(architecture.model_dump(mode="json", include=architecture.built_of))
+
+
+def network_hash(architecture: Architecture) -> str:
+    """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
+    rest = architecture.built_of - {"slots", "tie_slots"}
+    sizes = architecture.model_dump(mode="json", include=rest)
+    return identity_hash(sizes | asdict(architecture.network))
+
+
+def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
+    """Raise ValueError where an architecture was derived for another tokenizer."""
+    theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
+    ours = (tokenizer.vocabulary_size, tokenizer.digest)
+    if theirs != ours:
+        raise ValueError(
+            f"architecture {architecture.name}: made for another text or tokenizer (vocabulary "
+            f"{theirs[0]}, {theirs[1][:12]}) than the experiment's (vocabulary {ours[0]}, "
+            f"{ours[1][:12]}); if the text changed since, use another --run directory; to train "
+            f'the same layout on this text give --layout "{architecture.letters()}"'
+        )
+
+
+def chosen_architecture(run_dir: Path) -> Architecture:
+    """The architecture that derive.py chose; ValueError where there is none."""
+    path = run_dir / "architecture.json"
+    if not path.exists():
+        raise ValueError(
+            f"{path}: not found; run derive.py {run_dir} first (--method layout, or of a rule, "
+            "needs no search)"
+        )
+    return load_architecture(path)
+
+
+def write_architecture(
+    architecture: Architecture, experiment: Experiment, run_dir: Path
+) -> Architecture:
+    """Write RUN/architectures/NAME.json and the experiment beside it.
+
+    Returns:
+        The architecture under the name it has in this run: where another one has the name
+        already, part of the hash is added, so that no file or folder is ever taken over.
+    """
+    folder = run_dir / "architectures"
+    path, digest = folder / f"{architecture.name}.json", architecture_hash(architecture)
+    if path.exists() and architecture_hash(load_architecture(path)) != digest:
+        name = f"{architecture.name}-{digest[:6]}"
+        architecture = architecture.model_copy(update={"name": name})
+        path = folder / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "experiment.yaml", dump_experiment(experiment))
+    write_whole(path, architecture.to_json())
+    return architecture
 
 
 def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Architecture:

@@ -1,7 +1,6 @@
 """Who is compared: the chosen layout, a Pareto front, and opponents, some of equal cost."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,17 +9,18 @@ from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, TRAINED, missing_kinds
 from nas.derivation.base import Derived
 from nas.opponents import OPPONENTS, TOLERANCE, Contest, NoOpponent, is_equal
-from pipeline.architectures import (
+from pipeline.costs import cost_model
+from pipeline.derive import (
     architecture_of,
     check_tokenizer,
     chosen_architecture,
+    derive,
+    request_of,
     write_architecture,
 )
-from pipeline.costs import cost_model
-from pipeline.derive import derive, request_of
 from pipeline.plan import RunPlan
-from pipeline.retrain import retrain_trainer
-from training.run_dir import identity_hash
+from pipeline.retrain import retrain_identity
+from training.run_dir import identity_hash, is_claimed
 from utils.kept import Kept
 from utils.screen import say
 
@@ -126,7 +126,7 @@ class Contestant:
 def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Contestant]:
     """The chosen architecture, a front, and opponents; each network stands once.
 
-    Every folder is opened before anything trains, so that nothing is refused hours later.
+    Every folder is looked at before anything trains, so that nothing is refused hours later.
 
     Raises:
         ValueError: nothing was derived yet, the chosen architecture is of other sizes or was chosen
@@ -156,9 +156,9 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     if shares := {name: share for name, share in others.items() if share is not None}:
         entries[0].remark(of_equal_cost(equal_cost(plan, chosen), shares))
     for seed in plan.experiment.compare.seeds:
-        for entry in entries:
-            with closing(retrain_trainer(plan.with_seed(seed), entry.architecture)) as trainer:
-                trainer.open()
+        for architecture in (entry.architecture for entry in entries):
+            folder = plan.with_seed(seed).retrain_folder(architecture.name)
+            is_claimed(folder, retrain_identity(plan, architecture))
     return entries
 
 

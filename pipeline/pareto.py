@@ -26,9 +26,8 @@ from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import Searched, read_searches
 from nas.derivation.ranking import networks_by_score
 from nas.statistics.paired_scores import Score
-from pipeline.architectures import architecture_of, write_architecture
 from pipeline.costs import cost_model
-from pipeline.derive import reference_layout, request_of
+from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
 from pipeline.experiment import dump_experiment
 from pipeline.opponents import check_sizes
 from pipeline.plan import RunPlan

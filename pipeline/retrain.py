@@ -8,14 +8,21 @@ from typing import Any
 
 import torch
 
-from model import Architecture, LanguageModel, build_model, save_model
-from pipeline.architectures import (
+from model import Architecture, LanguageModel, build_model, load_architecture, save_model
+from nas.derivation import DERIVATIONS
+from nas.derivation.rules import written_layout
+from pipeline.derive import (
     architecture_hash,
     blind_caveats,
     check_tokenizer,
+    chosen_architecture,
+    derive,
+    named_layout,
     network_hash,
+    write_architecture,
 )
 from pipeline.devices import busy_lines
+from pipeline.experiment import Experiment, idle_clusters
 from pipeline.plan import RunPlan
 from pipeline.run_files import MODEL_FILES, read_result
 from pipeline.summary import (
@@ -40,6 +47,52 @@ from utils.files import folder_made_whole, why_not_ours, write_whole
 from utils.screen import announce
 
 
+def check_layout(experiment: Experiment, layout: str | None) -> None:
+    """Raise ValueError where a layout of the command line is none of the experiment's."""
+    if layout is None or layout in DERIVATIONS:
+        return
+    model = experiment.model
+    try:
+        written_layout(layout, model.completed_candidates(), model.slots)
+    except ValueError as error:
+        message = "; ".join(str(error).splitlines())
+        # One word may be meant for a rule.
+        rules = f"; nor is {layout!r} a rule ({', '.join(DERIVATIONS)})" * (" " not in layout)
+        raise ValueError(f"--{message}{rules}") from None
+
+
+def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> Architecture:
+    """What a retraining trains: a JSON, a layout in letters or by rule, else the chosen one.
+
+    The first process finds it and tells the others.
+
+    Raises:
+        ValueError: there is none, or it is damaged, of another tokenizer, or needs more tokens.
+        Lost: another process of the run is gone.
+    """
+    if not plan.ranks.is_first:
+        return Architecture.from_json(plan.ranks.broadcast_str(None), "the first process")
+    if layout is not None:
+        architecture = derive(plan, **named_layout(layout))
+        architecture = write_architecture(architecture, plan.experiment, plan.run_dir)
+    else:
+        path = file or plan.run_dir / "architecture.json"
+        architecture = load_architecture(path) if file else chosen_architecture(plan.run_dir)
+        for problem in idle_clusters("slots", architecture.slots, plan.experiment.data.segment):
+            raise ValueError(f"{path}: {problem}")
+    plan.ranks.broadcast_str(architecture.to_json())
+    return architecture
+
+
+def retrain_identity(plan: RunPlan, architecture: Architecture) -> dict[str, Any]:
+    """Whose folder a retraining's is; all seeds have the same."""
+    return plan.identity(
+        dropout=asdict(plan.experiment.model.dropouts()),
+        retrain=plan.experiment.retrain.identity(),
+        architecture=architecture_hash(architecture),
+    )
+
+
 def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2: the derived model from scratch."""
     began = read_cpu(core_numbers())
@@ -56,15 +109,10 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
     plan.ranks.seed(plan.seed)
-    folder = plan.retrain_folder(architecture.name)
+    folder, identity = plan.retrain_folder(architecture.name), retrain_identity(plan, architecture)
     valid, batches = plan.streams("valid"), plan.training_batches()
     whole, rate = WeightStep(plan.forward, config.optimiser, stages.rate), config.layer_dropout
     step = LayerDropoutStep(whole, rate, plan.seed) if rate else whole
-    identity = plan.identity(
-        dropout=asdict(plan.experiment.model.dropouts()),
-        retrain=config.identity(),
-        architecture=architecture_hash(architecture),
-    )
     summary = [
         *_retrain_summary(plan, model, architecture),
         memory_line(state),

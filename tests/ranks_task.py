@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline.architectures import find_architecture
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
-from pipeline.retrain import retrain_trainer
+from pipeline.retrain import find_architecture, retrain_trainer
 from pipeline.search import search_trainer
 from training import distributed as module
 from training.distributed import ALONE, Ranks, join

@@ -13,9 +13,9 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.study import REASON, STOPPED, Entry
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
-from pipeline.architectures import network_hash
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.costs import time_models
+from pipeline.derive import network_hash
 from pipeline.experiment import dump_experiment
 from pipeline.plan import RunPlan
 from pipeline.run_files import remove_weights

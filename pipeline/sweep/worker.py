@@ -22,11 +22,10 @@ import torch
 
 from hpo.study import NUMBER, REASON, set_aside, wait_for_a_trial
 from model import Architecture
-from pipeline.architectures import find_architecture
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, set_up
-from pipeline.retrain import copy_chosen, finish_retrain, open_retraining
+from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, open_retraining
 from pipeline.run_files import read_result, search_folder
 from pipeline.search import check_searchable, search_trainer
 from pipeline.search_results import finish_searches

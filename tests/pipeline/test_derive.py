@@ -12,7 +12,7 @@ import derive
 import retrain
 from model import load_architecture
 from nas.derivation import RULES, SEARCHED
-from pipeline.architectures import architecture_hash
+from pipeline.derive import architecture_hash
 from pipeline.derive import derive as derive_by
 from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused

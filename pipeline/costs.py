@@ -1,19 +1,28 @@
-"""What layouts of a run cost and may cost: the cost model of its experiment, text and machine."""
+"""What layouts of a run cost: its cost model, and the cost target of a search."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from data.cache import default_cache, key_hash
-from model import LanguageModel
+from model import LanguageModel, layout_letters
+from nas.costs.budget import LayoutCost, Limit, parse_amount
 from nas.costs.latency import Latencies, Shapes, measure_latency
 from nas.costs.model import CostModel, counted
+from nas.derivation.base import Networks
+from nas.derivation.ranking import networks_by_score
+from nas.search.constraint import Constraint, cost_constraint, share_constraint
+from nas.search.trajectory import load_pi
 from pipeline.plan import RunPlan
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest
+from utils.files import csv_of, read_object, write_whole
+from utils.pi import log_softmax, softmax
 from utils.screen import say
 
 # What computes a pass; a table does not outlive a change there.
@@ -94,3 +103,135 @@ def time_models(
         models = {name: model.costliest() for name, model in models.items()}
     models = {name: model.to(plan.device) for name, model in models.items()}
     return measure_latency(models, costs.shapes, rounds=costs.rounds, patience_s=costs.patience_s)
+
+
+# What a search's folder has of a cost target: the costs, and what pi was expected to cost.
+FILE, PATH = "costs.json", "cost.csv"
+_MOST_STEPS = 200
+
+
+@dataclass(frozen=True)
+class SearchCosts:
+    """Cost target of a search: the costs that it began with, which a resume heeds again.
+
+    `most` is the target, `reference_cost` the cost of the layout `reference`; all in one unit.
+    """
+
+    name: str
+    by_label: dict[str, float]
+    rest: float
+    most: float
+    reference: str
+    reference_cost: float
+
+    @property
+    def cost(self) -> LayoutCost:
+        """What layouts cost."""
+        return LayoutCost(self.name, self.by_label, self.rest)
+
+
+def bounds_of(plan: RunPlan) -> tuple[tuple[Constraint, ...], dict[str, str]]:
+    """The bounds on pi that the experiment asks for, and what is saved of them before step 0.
+
+    The bound that holds first stands first.
+
+    Raises:
+        ValueError: the costs are not to be had, or every candidate adds something.
+        Lost: another process of the run is gone.
+    """
+    config, bounds, files = plan.experiment.search.cost, list[Constraint](), dict[str, str]()
+    if config.most_nothing is not None:
+        if not any(plan.adds_nothing.values()):
+            raise ValueError(
+                "search.cost.most_nothing: every candidate adds something; leave it out, or add "
+                "identity to model.candidates"
+            )
+        share = (plan.adds_nothing, len(plan.slots), config.most_nothing)
+        bounds.append(share_constraint(*share, config.rate))
+    if config.target is not None:
+        text = None
+        # The first process measures, or reads what the search began with, and tells the others.
+        if plan.ranks.is_first:
+            folder = plan.search_folder(plan.seed)
+            begun = (folder / "identity.json").exists()
+            costs = read_costs(folder) if begun else _search_costs(plan, config.target)
+            text = json.dumps(asdict(costs), indent=1) + "\n"
+        files[FILE] = plan.ranks.broadcast_str(text)
+        costs = SearchCosts(**json.loads(files[FILE]))
+        labels = [candidate.label for candidate in plan.candidates]
+        bounds.append(cost_constraint(costs.cost, labels, costs.most, config.rate))
+    return tuple(bounds), files
+
+
+def _search_costs(plan: RunPlan, target: str | float) -> SearchCosts:
+    """The costs of a search that begins, measured or counted now."""
+    from pipeline.derive import reference_layout, request_of
+
+    config, tied = plan.experiment.search.cost, plan.sizes["tie_slots"]
+    if config.name == "parameters" and tied is not None:
+        raise ValueError(
+            f"search.cost.name: parameters do not add up over slots that share weights "
+            f"(model.tie_slots {tied}); take flops or latency"
+        )
+    derive = plan.experiment.derive.model_copy(update={"reference": config.reference})
+    reference = reference_layout(request_of(plan, derive, []), "search.cost.reference")
+    amounts = {str(config.name): parse_amount(config.name, target)}
+    key = "search.cost.target"
+    budget = cost_model(plan).budget(amounts, reference, config.reference, key=key)
+    cost = budget.costs[config.name]
+    if not (whole := cost(reference)):
+        raise ValueError(
+            f"search.cost.reference: {config.reference} costs no {config.name}, and a search tells "
+            "costs as multiples of it; give a layout that costs some"
+        )
+    most = budget.most(config.name, whole)
+    by_label, letters = dict(cost.by_label), layout_letters(reference)
+    return SearchCosts(config.name, by_label, cost.rest, most, letters, whole)
+
+
+def read_costs(folder: Path) -> SearchCosts:
+    """The costs that the search of a folder began with."""
+    return SearchCosts(**read_object(folder / FILE))
+
+
+def cost_path(
+    arrays: Mapping[str, Any], costs: SearchCosts, networks: Networks
+) -> list[dict[str, float]]:
+    """What pi was expected to cost after some steps, and two layouts that it names.
+
+    `expected` of pi, `argmax` of each slot's likeliest candidate, `within` of the likeliest layout
+    within the target.
+    """
+    steps = len(arrays["alpha"])
+    rows = np.unique(np.linspace(0, steps - 1, min(steps, _MOST_STEPS)).round().astype(int))
+    value_C = np.array([costs.by_label[str(label)] for label in arrays["labels"]])
+    limit = (Limit(costs.cost, costs.most),)
+
+    def cost(choice: Sequence[int]) -> float:
+        return costs.rest + float(value_C[list(choice)].sum())
+
+    path = []
+    for row in rows.tolist():
+        alpha_LC = arrays["alpha"][row].astype(np.float64)
+        _, within = next(networks_by_score(log_softmax(alpha_LC), networks, limit))
+        expected = costs.rest + float((softmax(alpha_LC) * value_C).sum())
+        argmax = cost(alpha_LC.argmax(axis=1).tolist())
+        path.append(
+            {"step": row + 1, "expected": expected, "argmax": argmax, "within": cost(within)}
+        )
+    return path
+
+
+def finish_costs(plan: RunPlan, folder: Path) -> list[str]:
+    """Write the path of the costs, for the figures; what they came to, in words."""
+    costs = read_costs(folder)
+    networks = Networks(plan.candidates, plan.sizes["tie_slots"])
+    path = cost_path(load_pi(folder / "pi.npz"), costs, networks)
+    write_whole(folder / PATH, csv_of(path, list(path[0])))
+    ends = {**path[-1], "most": costs.most}
+    last = {name: f"{value / costs.reference_cost:.3f}x" for name, value in ends.items()}
+    return [
+        f"{costs.name} over that of {costs.reference}: expected of pi {last['expected']}, target "
+        f"{last['most']}; argmax {last['argmax']}, likeliest layout within "
+        f"the target {last['within']}"
+    ]

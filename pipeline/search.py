@@ -96,7 +96,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
     streams = ["weights"] if alpha_batches is None else ["weights", "alpha"]
     constraints, files = tuple[Constraint, ...](), dict[str, str]()
     if config.cost.on:
-        from pipeline.search_cost import bounds_of
+        from pipeline.costs import bounds_of
 
         constraints, files = bounds_of(plan)
     state = _first_state(plan, model, schedules, streams, constraints)

@@ -161,8 +161,8 @@ def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     if plan.experiment.search.alpha_learns:
         # Alpha's steps do not depend on how long draws are held, so no memory is needed.
         lines = guard_lines(folder / "pi.npz", plan.schedules(), plan.adds_nothing)
-    if plan.experiment.search.cost.on:
-        from pipeline.search_cost import finish_costs
+    if plan.experiment.search.cost.target is not None:
+        from pipeline.costs import finish_costs
 
         lines = [*finish_costs(plan, folder), *lines]
     # The warnings of the text were printed before step 0.

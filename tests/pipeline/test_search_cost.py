@@ -11,7 +11,7 @@ import pytest
 
 import search
 from nas.derivation.base import Networks
-from pipeline.search_cost import SearchCosts, cost_path
+from pipeline.costs import SearchCosts, cost_path
 from report.curves import cost_figure
 from report.run_files import read_trajectory
 from tests import tiny

@@ -27,8 +27,8 @@ from nas.search.estimators import ESTIMATORS, gumbel_noise
 from pipeline import cli
 from pipeline.cli import SAVED
 from pipeline.experiment import experiment_of
+from pipeline.layout_scores import SupernetScores, load_supernet
 from pipeline.plan import RunPlan, set_up
-from pipeline.supernet_scores import SupernetScores, load_supernet
 from training.state import Batch
 
 TABLE = Path("benchmarks/results/layoutbench.csv")

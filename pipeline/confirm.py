@@ -17,9 +17,9 @@ from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Job, run_all
+from pipeline.layout_scores import check_fresh, seeded
 from pipeline.plan import RunPlan
 from pipeline.run_files import check_validations, read_result, retrain_folder
-from pipeline.trainings import check_fresh, seeded
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole
 from utils.screen import announce

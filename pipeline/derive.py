@@ -38,10 +38,10 @@ from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
 from nas.derivation.training import Row
 from pipeline.experiment import Experiment, dump_experiment
+from pipeline.layout_scores import LayoutTrainings, SupernetScores, with_gap
 from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name, short_text
 from pipeline.search_results import layout_caveats
-from pipeline.supernet_scores import SupernetScores, with_gap
 from training.run_dir import commit, identity_hash
 from utils.files import csv_of, write_whole
 from utils.text import NO_CONTEXT, aligned
@@ -87,8 +87,6 @@ def derivation(
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
     if config.method in TRAINED and train is None:
-        from pipeline.trainings import LayoutTrainings
-
         train = LayoutTrainings(plan, workers)
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)

@@ -18,6 +18,7 @@ from pipeline.derive import (
     request_of,
     write_architecture,
 )
+from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_identity
 from training.run_dir import identity_hash, is_claimed
@@ -136,8 +137,6 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     chosen = chosen_architecture(plan.run_dir)
     check_sizes(plan, plan.run_dir / "architecture.json", chosen)
     if chosen.evidence is not None and chosen.evidence.method.partition(":")[0] in TRAINED:
-        from pipeline.trainings import check_fresh, seeds_trained
-
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"
         seeds = plan.experiment.compare.seeds
         check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)

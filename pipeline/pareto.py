@@ -29,10 +29,10 @@ from nas.statistics.paired_scores import Score
 from pipeline.costs import cost_model
 from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
 from pipeline.experiment import dump_experiment
+from pipeline.layout_scores import SupernetScores
 from pipeline.opponents import check_sizes
 from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name
-from pipeline.supernet_scores import SupernetScores
 from utils.files import csv_of, read_object, write_whole
 from utils.pareto import dominates
 from utils.screen import say

@@ -184,7 +184,7 @@ def looked_at_after_every_write(folder: Path) -> Iterator[None]:
 def test_a_command_that_was_killed_at_any_write_takes_its_folder_again(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.trainings.run_all", run_jobs_here)
+    monkeypatch.setattr("pipeline.layout_scores.run_all", run_jobs_here)
     one = settings("derive.probes.finalists=1", "derive.probes.final_seeds=1")
     with looked_at_after_every_write(Path("runs/tiny")):
         run(derive, "tiny.yaml", "--method", "finals", *SHORT, *one)

@@ -55,8 +55,8 @@ from benchmarks.layoutbench.table import LayoutTable, read_table
 from nas.derivation import RULES
 from pipeline import cli, exit_codes
 from pipeline.experiment import experiment_of, load_experiment
+from pipeline.layout_scores import check_fresh
 from pipeline.plan import RunPlan, set_up
-from pipeline.trainings import check_fresh
 from training.signals import StopRequest
 
 TABLE = Path("benchmarks/results/layoutbench.csv")

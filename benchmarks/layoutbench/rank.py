@@ -24,10 +24,9 @@ from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, layout_job, run_all, training_result
+from pipeline.layout_scores import SupernetScores, check_fresh
 from pipeline.plan import RunPlan
 from pipeline.run_files import check_validations, read_result, remove_weights
-from pipeline.supernet_scores import SupernetScores
-from pipeline.trainings import check_fresh
 from training.signals import StopRequest
 
 TOLERANCE = 0.03

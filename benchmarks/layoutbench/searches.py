@@ -20,9 +20,9 @@ from nas.search.plan import TRAINING, search_flops
 from pipeline.derive import derivation, derive
 from pipeline.experiment import Experiment
 from pipeline.jobs import Job, run_all
+from pipeline.layout_scores import seeded
 from pipeline.plan import RunPlan, set_up
 from pipeline.search import VALIDATED
-from pipeline.trainings import seeded
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole

@@ -24,6 +24,7 @@ from hpo.study import NUMBER, REASON, set_aside, wait_for_a_trial
 from model import Architecture
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
+from pipeline.layout_scores import LayoutTrainings, seeded
 from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, open_retraining
 from pipeline.run_files import read_result, search_folder
@@ -32,7 +33,6 @@ from pipeline.search_results import finish_searches
 from pipeline.summary import show_report
 from pipeline.sweep.plan import Sweep, trial_experiment
 from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem
-from pipeline.trainings import LayoutTrainings, seeded
 from training.run_dir import commit, read_rows
 from training.signals import Diverged, Stopped, StopRequest
 from utils.cores import usable_cores

@@ -7,8 +7,8 @@ import pytest
 import compare
 from model import Evidence, load_architecture
 from pipeline.experiment import load_experiment
+from pipeline.layout_scores import seeded
 from pipeline.opponents import contestants
-from pipeline.trainings import seeded
 from tests.nas.derivation.test_derivation import letters
 from tests.pipeline.conftest import plan_of
 from tests.runs import refused, settings

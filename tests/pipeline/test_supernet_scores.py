@@ -17,9 +17,9 @@ import derive
 import search
 from model import Architecture, Layout, build_model, load_architecture, parse_layout
 from nas.statistics.paired_scores import Score
-from pipeline import supernet_scores
+from pipeline import layout_scores
+from pipeline.layout_scores import SupernetScores, load_supernet
 from pipeline.plan import RunPlan
-from pipeline.supernet_scores import SupernetScores, load_supernet
 from tests.conftest import copy_of_run, without_figures, write_experiment
 from tests.pipeline.conftest import plan_of_run
 from tests.refusal import refused
@@ -188,8 +188,8 @@ class Passes:
     """Counts passes over the text; at one of them Ctrl-C is pressed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int | None = None) -> None:
-        self.count, self.last, self.evaluate = 0, last, supernet_scores.evaluate_cells
-        monkeypatch.setattr("pipeline.supernet_scores.evaluate_cells", self)
+        self.count, self.last, self.evaluate = 0, last, layout_scores.evaluate_cells
+        monkeypatch.setattr("pipeline.layout_scores.evaluate_cells", self)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         if self.count == self.last:
@@ -255,12 +255,12 @@ def test_a_kept_score_serves_the_same_text_weights_machine_and_sources_alone(
     assert scored(searched, "retrain.steps=7").nats_per_token == whole.nats_per_token
     assert passes.count == 0
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.supernet_scores.machine", lambda device: {"threads": 7})
+        patched.setattr("pipeline.layout_scores.machine", lambda device: {"threads": 7})
         scored(searched)
     assert passes.count == 1
     with monkeypatch.context() as patched:
         # Two changed trees have one commit; a tree without git has none.
-        patched.setattr("pipeline.supernet_scores.source_digest", lambda parts: "other")
+        patched.setattr("pipeline.layout_scores.source_digest", lambda parts: "other")
         scored(searched)
     assert passes.count == 2
 
@@ -270,6 +270,6 @@ def test_a_kept_score_serves_the_same_text_weights_machine_and_sources_alone(
             next(net.parameters()).add_(0.1)
         return net
 
-    monkeypatch.setattr("pipeline.supernet_scores.load_supernet", of_another_search)
+    monkeypatch.setattr("pipeline.layout_scores.load_supernet", of_another_search)
     assert scored(searched).nats_per_token != whole.nats_per_token
     assert passes.count == 3

@@ -17,7 +17,7 @@ import pytest
 import derive
 from model import load_architecture
 from nas.derivation.config import DeriveConfig
-from pipeline import trainings
+from pipeline import layout_scores
 from pipeline.experiment import load_experiment
 from pipeline.jobs import layout_job
 from tests.runs import ROOT, refused, run, run_jobs_here, settings
@@ -39,7 +39,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.extend(job.name for job in jobs)
         run_jobs_here(jobs, **how)
 
-    monkeypatch.setattr(trainings, "run_all", run_here)
+    monkeypatch.setattr(layout_scores, "run_all", run_here)
     return names
 
 
@@ -171,7 +171,7 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
     predict: Derive, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    run_here = trainings.run_all
+    run_here = layout_scores.run_all
 
     def diverging(jobs: Any, *, diverged: Any, **how: Any) -> None:
         lost = [job for job in jobs if job.name == "a i, seed 1000"]
@@ -180,7 +180,7 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
             diverged(job, "exit code 3: diverged at step 2: the loss is nan nats")
         run_here([job for job in jobs if job not in lost], diverged=diverged, **how)
 
-    monkeypatch.setattr(trainings, "run_all", diverging)
+    monkeypatch.setattr(layout_scores, "run_all", diverging)
     first = predict()
     assert "a i, seed 1000: exit code 3: diverged at step 2" in capsys.readouterr().err
     assert "a i, seed 1000" not in jobs

@@ -1,10 +1,13 @@
-"""Scores of layouts by the weights of a SuperNet, kept as they come."""
+"""What layouts come to, kept as it comes: by a SuperNet's weights, or by their own trainings."""
 
 import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,27 +16,36 @@ from numpy.typing import NDArray
 from torch import nn
 
 from data import EvaluationStreams, TokenArray
-from model import LanguageModel, Layout, Mix, Network, network_of
+from model import LanguageModel, Layout, Mix, Network, layout_letters, network_of
 from model.saving import tensors_digest
 from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import draws, read_searches
+from nas.derivation.training import Length
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
+from pipeline.experiment import Experiment, with_settings
+from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan
+from pipeline.run_files import read_result, remove_weights
 from training.checkpoint import LAST, read_weights, restore_weights
 from training.evaluation import evaluate_cells
-from training.run_dir import identity_hash, machine, source_digest
+from training.run_dir import claim, identity_hash, machine, source_digest
+from training.signals import StopRequest
 from training.state import TrainState
-from utils.files import words_of
+from utils.files import words_of, write_whole
 from utils.kept import Kept
 from utils.screen import say
 
 Labels = tuple[str, ...]
-
-
 # All that a score by a SuperNet's weights passes through.
 _SCORED_SOURCES = ("data", "model", "nas", "pipeline", "training", "utils")
 _EVERY_S = 10.0
+
+
+PROBES, FINALS = "probes", "finals"
+_DIVERGED = "diverged.json"
+# Seeds of trainings: far from those of searches and retrainings, and others for each derive.seed.
+_FIRST_SEED, _SEEDS = 1000, 100
 
 
 @dataclass
@@ -61,9 +73,8 @@ class SupernetScores:
 
         The SuperNet has other weights for each of them, and none is nearer to the network.
         """
-        score = self.score_of_layout(layout)
-        scores = list(self._scores[self._network(layout)].values())
-        return score if len(scores) == 1 else mean_score(scores)
+        self.score_of_layout(layout)
+        return mean_score(list(self._scores[self._network(layout)].values()))
 
     def score_of_layout(self, layout: Layout) -> Score:
         """The score of a layout alone: in every slot its candidate, with weight 1."""
@@ -186,3 +197,124 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
             f"run.seed={seed} first"
         ) from None
     return state.model.eval()
+
+
+@dataclass
+class LayoutTrainings:
+    """Trains layouts as retrain.py does, one thread each, so that workers change no figure.
+
+    Of half length in RUN/probes/LAYOUT/seed-N, with a whole schedule of their own; of full length
+    in RUN/finals/LAYOUT/seed-N. Results stay there and serve the next derivation; weights do not.
+    """
+
+    plan: RunPlan
+    workers: int = 1
+
+    def __call__(
+        self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
+    ) -> list[float]:
+        """Validation nats of all layouts by the first seed, the next one, ...; infinite: diverged.
+
+        Raises:
+            ValueError: a folder holds results of another experiment or text, a result is damaged,
+                or a training failed.
+            Stopped: a signal came; everything is saved.
+        """
+        self._claim(length)
+        jobs = [self._job(layout, length, seed) for seed in seeds for layout in layouts]
+        waiting = [job for job in jobs if _nats_of(job) is None]
+        if len(waiting) < len(jobs):
+            say(f"trained already: {len(jobs) - len(waiting)} of {len(jobs)}")
+        countdown = Countdown(len(waiting), self.workers)
+        # Only now: what comes between trainings, such as scoring layouts, ends at once by itself.
+        stop = StopRequest()
+        with stop.listening():
+            run_all(
+                waiting,
+                workers=self.workers,
+                stop=stop,
+                done=lambda job: _trained(job, countdown),
+                diverged=lambda job, words: _remember_diverged(job, words, countdown),
+            )
+        return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
+
+    def _claim(self, length: Length) -> None:
+        experiment = self._experiment(length)
+        run = experiment.run.model_dump(mode="json", include={"threads", "validate_every"})
+        sections = {"model": experiment.model.identity(), "retrain": experiment.retrain.identity()}
+        claim(self._folder(length), self.plan.identity(run=run, **sections), {})
+
+    def _folder(self, length: Length) -> Path:
+        return self.plan.run_dir / (PROBES if length == "half" else FINALS)
+
+    def _experiment(self, length: Length) -> Experiment:
+        settings: dict[str, object] = {"run.threads": 1}
+        if length == "full":
+            return with_settings(self.plan.experiment, settings)
+        steps = settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
+        try:
+            return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
+        except ValueError as error:
+            raise ValueError(
+                f"derive.method predictor: its probes have {steps} steps, half of retrain.steps: "
+                f"{error}; give more steps, or what fits half of them"
+            ) from None
+
+    def _job(self, layout: Layout, length: Length, number: int) -> Job:
+        seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + number
+        letters, folder = layout_letters(layout), self._folder(length)
+        return layout_job(self._experiment(length), letters, seed, folder)
+
+
+def seeds_trained(run_dir: Path) -> list[int]:
+    """Seeds with which derivations of a run have trained layouts."""
+    folders = (folder for kind in (PROBES, FINALS) for folder in (run_dir / kind).glob("*/seed-*"))
+    numbers = {folder.name.removeprefix("seed-") for folder in folders}
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def _nats_of(job: Job) -> float | None:
+    """What a training came to; None before its end."""
+    if (job.folder / _DIVERGED).exists():
+        return inf
+    path = training_result(job)
+    return None if path is None else float(read_result(path)["valid"]["nats_per_token"])
+
+
+def _trained(job: Job, countdown: Countdown) -> None:
+    say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats"))
+    remove_weights(job.folder)
+
+
+def _remember_diverged(job: Job, words: str, countdown: Countdown) -> None:
+    # Begun again it would diverge again: what is drawn does not change.
+    write_whole(job.folder / _DIVERGED, json.dumps({"diverged": words}) + "\n")
+    say(countdown.line(f"{job.name}: {words}; it counts as the worst"))
+    remove_weights(job.folder)
+
+
+def seeded(experiment: Experiment, seed: int) -> Experiment:
+    """The experiment of one of several runs, without a sweep: each searches and derives anew.
+
+    Derivations draw and train by `derive.seed`, so it goes with the run's: the experiment's own is
+    added to it, so that what a file or a sweep sets apart stays apart.
+    """
+    own = experiment.derive.seed
+    return with_settings(experiment, {"run.seed": seed, "derive.seed": own + seed})
+
+
+def check_fresh(
+    seeds: Sequence[int],
+    option: str,
+    used: Sequence[int],
+    whose: str,
+    why: str = "which took part in the choice; give seeds that did not",
+) -> None:
+    """Refuse seeds, which `option` gives, where they are among those `used`, which are `whose`.
+
+    Raises:
+        ValueError: one of them is; the message ends with `why` it must not.
+    """
+    if both := [seed for seed in seeds if seed in used]:
+        given, others = (", ".join(map(str, some)) for some in (seeds, used))
+        raise ValueError(f"{option} {given}: {both[0]} is one of {whose} ({others}), {why}")

@@ -1,7 +1,7 @@
 """Which layouts no other one beats in both a cost and its score by the SuperNet's weights."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -51,7 +51,8 @@ _MOST_TIMED = 24
 class Point:
     """A layout with its cost and its score; of one that was measured whole the times.
 
-    `over`: it breaks a limit on another cost, so it is no part of a front.
+    `over`: it breaks a limit on another cost, so it is no part of a front. `rule`: which one names
+    it; nothing for the reference, None for one that was found by the search.
     """
 
     layout: Layout
@@ -59,6 +60,7 @@ class Point:
     score: Score
     times: tuple[TimedCost, ...] = ()
     over: bool = False
+    rule: str | None = None
 
     @property
     def values(self) -> tuple[float, float]:
@@ -98,13 +100,11 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     searched, reference = read_searches(request, "pareto"), reference_layout(request)
     budget = _budget(plan, costs, reference, cost)
     others = [limit for limit in budget.limits() if limit.cost.name != cost]
-    rules, request = _rules(request), replace(request, limits=(*request.limits, *others))
-    layouts = [*rules.values(), reference, *_likeliest(request, searched, budget.costs[cost])]
-    score = SupernetScores(plan, seeds, config.score_tokens).score
-    points = _points(request, layouts, budget.costs[cost], score)
-    first = len(_unique(request, [*rules.values(), reference]))
+    request = replace(request, limits=(*request.limits, *others))
+    scores = SupernetScores(plan, seeds, config.score_tokens)
+    points = _points(request, searched, reference, budget.costs[cost], scores)
     if any(name in WORKLOADS for name in budget.amounts):
-        points = _measured(request, points, first, costs, budget)
+        points = _measured(request, points, costs, budget)
     unbeaten = front(points)
     if not unbeaten:
         names = ", ".join(limit.cost.name for limit in others)
@@ -113,31 +113,31 @@ def derive_front(plan: RunPlan, cost: str) -> str:
         f"pareto: beaten by none of {len(points)} networks in {cost} and nats by the SuperNet's "
         f"weights, of {searched.averaged}"
     )
-    made = list[Architecture]()
+    made = list[str]()
     for point in unbeaten:
         own = evidence.model_copy(update={"inherited": point.score.measured()})
         name = f"pareto-{layout_name(layout_letters(point.layout))}"
         one = architecture_of(plan, Derived(point.layout, own), name, seeds, point.times)
-        made.append(write_architecture(one, plan.experiment, plan.run_dir))
+        made.append(write_architecture(one, plan.experiment, plan.run_dir).name)
     given = config.budget.model_dump(exclude_none=True)
-    kept = {name: most for name, most in given.items() if name != cost}
-    unit = _UNITS.get(cost, "ms")
-    summary = {"cost": cost, "unit": unit, "measured": cost in WORKLOADS}
-    summary |= {
+    summary = {
+        "cost": cost,
+        "unit": _UNITS.get(cost, "ms"),
+        "measured": cost in WORKLOADS,
         "reference": layout_letters(reference),
-        "front": [one.name for one in made],
+        "front": made,
         "searches": list(seeds),
+        "scored": len(points),
+        "limits": {name: most for name, most in given.items() if name != cost},
+        "limits_of": config.reference,
     }
-    summary |= {"scored": len(points), "limits": kept, "limits_of": config.reference}
-    (of_reference,) = _unique(request, [reference])
-    one_x = next(one.cost for one in points if _network(request, one.layout) == of_reference)
-    rows = _rows(points, unbeaten, {layout: name for name, layout in rules.items()}, one_x)
+    networks = {network_of(one.layout, request.tie_slots): one for one in points}
+    one_x = networks[network_of(reference, request.tie_slots)].cost
+    rows = _rows(points, unbeaten, one_x)
     write_whole(plan.run_dir / TABLE, csv_of(rows, list(rows[0])))
     write_whole(plan.run_dir / EXPERIMENT, dump_experiment(plan.experiment))
     write_whole(plan.run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
-    limits = ", ".join(f"{name} {most}" for name, most in kept.items())
-    words = f"{cost} ({unit})" if unit else cost
-    return front_text(rows, words, config.reference, len(points), limits)
+    return front_text(rows, summary)
 
 
 def _budget(plan: RunPlan, costs: CostModel, reference: Layout, cost: str) -> Budget:
@@ -153,29 +153,32 @@ def _budget(plan: RunPlan, costs: CostModel, reference: Layout, cost: str) -> Bu
     return replace(limited, amounts=amounts, costs={**limited.costs, **costs.costs([cost])})
 
 
-def _network(request: Request, layout: Layout) -> Network:
-    return network_of(layout, request.tie_slots)
-
-
-def _unique(request: Request, layouts: Sequence[Layout]) -> dict[Network, Layout]:
-    """The first layout of each network, in order."""
-    found = dict[Network, Layout]()
-    for layout in layouts:
-        found.setdefault(_network(request, layout), layout)
-    return found
-
-
-def _rules(request: Request) -> dict[str, Layout]:
-    """The layouts of the rules that serve here; of one network the first."""
-    layouts = dict[str, Layout]()
+def _points(
+    request: Request, searched: Searched, reference: Layout, cost: LayoutCost,
+    scores: SupernetScores,
+) -> list[Point]:  # fmt: skip
+    """Layouts with what they cost and their scores; each network once, those of rules first."""
+    found = dict[Network, tuple[str | None, Layout]]()
     for name in ("interleaved", "par", "sandwich"):
         config = request.config.model_copy(update={"method": name})
         # A rule may need a kind that is no candidate, or more slots.
         with suppress(ValueError):
             layout = method_of(name)(replace(request, config=config)).layout
-            if _network(request, layout) not in _unique(request, [*layouts.values()]):
-                layouts[name] = layout
-    return layouts
+            found.setdefault(network_of(layout, request.tie_slots), (name, layout))
+    found.setdefault(network_of(reference, request.tie_slots), ("", reference))
+    for layout in _likeliest(request, searched, cost):
+        found.setdefault(network_of(layout, request.tie_slots), (None, layout))
+    say(f"pareto: {len(found)} networks are scored")
+    return [
+        Point(
+            one,
+            cost(one),
+            scores.score(one),
+            over=not all(limit.holds(one) for limit in request.limits),
+            rule=rule,
+        )
+        for rule, one in found.values()
+    ]
 
 
 def _likeliest(request: Request, searched: Searched, cost: LayoutCost) -> Iterator[Layout]:
@@ -191,30 +194,15 @@ def _likeliest(request: Request, searched: Searched, cost: LayoutCost) -> Iterat
             yield request.networks.layout(choice)
 
 
-def _points(
-    request: Request,
-    layouts: Sequence[Layout],
-    cost: LayoutCost,
-    score: Callable[[Layout], Score],
-) -> list[Point]:
-    """Layouts with what they cost and their scores; each network once."""
-    networks = _unique(request, layouts).values()
-    say(f"pareto: {len(networks)} networks are scored")
-    holds = [limit.holds for limit in request.limits]
-    return [
-        Point(one, cost(one), score(one), over=not all(keeps(one) for keeps in holds))
-        for one in networks
-    ]
-
-
 def _measured(
-    request: Request, points: Sequence[Point], first: int, costs: CostModel, budget: Budget
+    request: Request, points: Sequence[Point], costs: CostModel, budget: Budget
 ) -> list[Point]:
-    """The first points, which are of rules, and the most promising others, measured whole."""
+    """Those of rules, the reference and the most promising others, measured whole."""
     (*_, cost) = budget.amounts
     counted = [limit.holds for limit in request.limits if limit.cost.name not in WORKLOADS]
     by_score = sorted(points, key=lambda point: point.score.nats_per_token)
-    ordered = {one.layout: one for one in [*points[:first], *front(points), *by_score]}
+    named = [point for point in points if point.rule is not None]
+    ordered = {one.layout: one for one in [*named, *front(points), *by_score]}
     chosen = [*ordered.values()][:_MOST_TIMED]
     uses, found = costs.use(budget, [one.layout for one in chosen]), list[Point]()
     for point in chosen:
@@ -225,17 +213,12 @@ def _measured(
     return found
 
 
-def _rows(
-    points: Sequence[Point],
-    unbeaten: Sequence[Point],
-    rule_of: Mapping[Layout, str],
-    one_x: float,
-) -> list[dict[str, Any]]:
+def _rows(points: Sequence[Point], unbeaten: Sequence[Point], one_x: float) -> list[dict[str, Any]]:
     """A row for each point, the cheapest first."""
     on_front = {point.layout for point in unbeaten}
     return [
         {
-            "rule": rule_of.get(point.layout, ""),
+            "rule": point.rule or "",
             "front": int(point.layout in on_front),
             "over": int(point.over),
             "layout": layout_letters(point.layout),
@@ -248,10 +231,11 @@ def _rows(
     ]
 
 
-def front_text(
-    rows: Sequence[Mapping[str, Any]], cost: str, reference: str, scored: int, limits: str
-) -> str:
+def front_text(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> str:
     """The front and the rules, the cheapest first."""
+    unit, reference = summary["unit"], summary["limits_of"]
+    limits = ", ".join(f"{name} {most}" for name, most in summary["limits"].items())
+    cost = f"{summary['cost']} ({unit})" if unit else summary["cost"]
     cells = [["layout", cost, f"x {reference}", "nats", "error", ""]]
     for row in rows:
         if row["front"] or row["rule"]:
@@ -261,7 +245,7 @@ def front_text(
             beaten = ", over the budget" if row["over"] else "" if row["front"] else ", beaten"
             cells.append([row["layout"], *numbers, f"{row['rule']}{beaten}"])
     notes = [
-        f"the front of {scored} networks that were scored for it, and of no others",
+        f"the front of {summary['scored']} networks that were scored for it, and of no others",
         *([f"its layouts keep {limits} (x of {reference})"] if limits else []),
         "nats: validation text, the SuperNet's weights; what a training gives is another matter",
         "error: over the text, of one layout; steps of the front that are smaller may be noise",

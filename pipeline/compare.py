@@ -40,51 +40,36 @@ def facts_in(environment: Mapping[str, Any], names: Iterable[str] = FACTS) -> di
     return {name: str(known.get(name, "not recorded")) for name in names}
 
 
-def resumed_on(
-    environment: Mapping[str, Any], names: Iterable[str] = FACTS
-) -> list[tuple[str, dict[str, str]]]:
-    """The step and the facts of each time that a phase went on, in order."""
-    return [
-        (str(entry["step"]), facts_in({**environment, **entry}, names))
-        for entry in environment.get("resumed", [])
-    ]
-
-
 def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
     """One line that says how the conditions of trainings differ, and whose are which; or nothing.
 
     `trainings` are the folders of each row, one for each seed.
     """
-    names, found = (*FACTS, *SETTINGS), list[str]()
-    conditions = {
-        f"{row} {folder.name}": _conditions(read_object(folder / "environment.json"), names)
+    found = list[str]()
+    environments = {
+        f"{row} {folder.name}": read_object(folder / "environment.json")
         for row, folders in trainings.items()
         for folder in folders
     }
-    for name in names:
+    for name in (*FACTS, *SETTINGS):
         who = dict[str, list[str]]()
-        for label, value_of in conditions.items():
-            who.setdefault(value_of[name], []).append(label)
-        *others, _ = commonest_last = sorted(who, key=lambda value: len(who[value]))
+        for label, environment in environments.items():
+            who.setdefault(_condition(environment, name), []).append(label)
+        *others, commonest = sorted(who, key=lambda value: len(who[value]))
         if others:
-            labels = [", ".join(who[value]) for value in others] + ["the others"]
-            pairs = zip(commonest_last, labels, strict=True)
-            shown = ", ".join(f"{value} ({label})" for value, label in pairs)
-            found.append(f"{WORDS.get(name, name)} {shown}")
+            shown = [f"{value} ({', '.join(who[value])})" for value in others]
+            shown.append(f"{commonest} (the others)")
+            found.append(f"{WORDS.get(name, name)} {', '.join(shown)}")
     return f"not trained under equal conditions: {'; '.join(found)}" if found else ""
 
 
-def _conditions(environment: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Facts of a start, and of each time that the training went on with others."""
-    times = [facts_in(environment, names), *(facts for _, facts in resumed_on(environment, names))]
-    return {
-        name: " then ".join(dict.fromkeys(_shown(one[name]) for one in times)) for name in names
-    }
-
-
-def _shown(value: str) -> str:
-    """A fact for a person: the beginning of a commit, with what follows its digits."""
-    return "unknown" if value == "None" else re.sub(r"^([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", value)
+def _condition(environment: Mapping[str, Any], name: str) -> str:
+    """A fact of a start, and of each time that the training went on with another, for a person."""
+    times = [{}, *environment.get("resumed", [])]
+    values = [facts_in({**environment, **one}, [name])[name] for one in times]
+    # Of a commit the beginning, with what follows its digits.
+    short = [re.sub(r"^([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", value) for value in values]
+    return " then ".join("unknown" if value == "None" else value for value in dict.fromkeys(short))
 
 
 Row = dict[str, Any]

@@ -327,7 +327,8 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     # What the method was: architectures/experiment.yaml is of whoever wrote there last.
     write_whole(table.with_suffix(".yaml"), dump_experiment(experiment))
     if derived.considered:
-        write_whole(table, considered_csv(derived.considered))
+        rows = considered_rows(derived.considered)
+        write_whole(table, csv_of(rows, list(rows[0])))
     if derived.trained:
         write_whole(table, csv_of(derived.trained, list(derived.trained[0])))
         front = table.with_name(f"{table.stem}-front.csv")
@@ -336,12 +337,12 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     return architecture
 
 
-def considered_csv(considered: Sequence[Considered]) -> str:
+def considered_rows(considered: Sequence[Considered]) -> list[Row]:
     """All scored layouts in the order in which they were scored; differences paired by text."""
-    best = min(considered, key=_nats)
-    rows = []
+    best = min((scored.score for scored in considered), key=lambda score: score.nats_per_token)
+    rows = list[Row]()
     for scored in considered:
-        less, error = scored.score.less(best.score)
+        less, error = scored.score.less(best)
         rows.append(
             {
                 "layout": layout_letters(scored.layout),
@@ -353,24 +354,19 @@ def considered_csv(considered: Sequence[Considered]) -> str:
                 "flops_per_token": scored.flops_per_token,
             }
         )
-    return csv_of(rows, list(rows[0]))
+    return rows
 
 
 def considered_text(considered: Sequence[Considered]) -> str:
     """The best of them for the screen."""
-    ranked = sorted(considered, key=_nats)
-    rows = [["layout", "log pi", "nats", "error", "less the best"]]
-    for one in ranked[:_SHOWN]:
-        score, (less, error) = one.score, one.score.less(ranked[0].score)
-        numbers = [f"{score.nats_per_token:.4f}", f"{score.standard_error:.4f}"]
-        beside = f"{less:+.4f} ({error:.4f})"
-        rows.append([layout_letters(one.layout), f"{one.log_pi:.3f}", *numbers, beside])
+    ranked = sorted(considered_rows(considered), key=lambda row: row["nats_per_token"])
+    cells = [["layout", "log pi", "nats", "error", "less the best"]]
+    for row in ranked[:_SHOWN]:
+        nats, error = f"{row['nats_per_token']:.4f}", f"{row['standard_error']:.4f}"
+        beside = f"{row['less_best']:+.4f} ({row['less_best_error']:.4f})"
+        cells.append([row["layout"], f"{row['log_pi']:.3f}", nats, error, beside])
     more = len(ranked) - _SHOWN
-    return "\n".join([*aligned(rows, left=1), *([f"and {more} more"] if more > 0 else [])])
-
-
-def _nats(scored: Considered) -> float:
-    return scored.score.nats_per_token
+    return "\n".join([*aligned(cells, left=1), *([f"and {more} more"] if more > 0 else [])])
 
 
 def trained_text(trained: Sequence[Row]) -> str:

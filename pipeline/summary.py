@@ -1,7 +1,6 @@
 """What a phase says before its first step, which train.log keeps, and what it draws at its end."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
@@ -42,6 +41,8 @@ def text_summary(plan: RunPlan) -> str:
         else f"no line of {split} is long enough to tell"
         for split, share in shares.items()
     )
+    steps = {"micro_batches", "attention", "compile", "recompute"}
+    unusual = run.model_dump(include=steps, exclude_defaults=True)
     dropout = asdict(plan.experiment.model.dropouts())
     lines = [
         f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
@@ -52,10 +53,7 @@ def text_summary(plan: RunPlan) -> str:
         f"{plan.device}, {torch.get_num_threads()} threads, {run.precision}"
         + (f"; shared out to {plan.ranks.world} processes" if plan.ranks.world > 1 else "")
         + ("; every epoch begins at another place" if data.random_offset else "")
-        + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else "")
-        + (f"; attention {run.attention}" if run.attention != "auto" else "")
-        + ("; slots compiled" if run.compile else "")
-        + ("; slots computed again in the backward pass" if run.recompute else ""),
+        + "".join(f"; {name} {value}" for name, value in unusual.items()),
         f"dropout: {', '.join(f'{place} {part:g}' for place, part in dropout.items())}",
     ]
     return "\n".join([*lines, *text_warnings(prepared, batches), *plan.experiment.warnings()])
@@ -117,22 +115,10 @@ def softmax_line(plan: RunPlan, softmax: SoftmaxConfig) -> str:
 
 
 def optimiser_line(config: OptimiserConfig, steps: int) -> str:
-    """The weights' optimiser and its schedule; limits of gradients in the order of their use."""
-    momentum = f", momentum {config.momentum:g}" if config.momentum else ""
-    then = "constant"
-    if config.schedule != "constant":
-        then = f"{config.schedule} to {config.min_lr_ratio or 0:g} of it"
-    limits = {
-        "value": config.clip_value,
-        "each tensor's norm": config.clip_each_norm,
-        "norm": config.clip_norm,
-    }
-    clips = ", ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
-    return (
-        f"weights: {config.kind}{momentum}, learning rate {config.lr:g} after "
-        f"{warmup_steps(config, steps)} steps of warm-up, then {then}, "
-        f"decay {config.weight_decay:g}, {f'clip {clips}' if clips else 'no clipping'}"
-    )
+    """The weights' optimiser, all that is set of it, and its warm-up in steps."""
+    given = config.model_dump(exclude_none=True, exclude={"warmup_steps", "warmup_fraction"})
+    settings = ", ".join(f"{name} {value}" for name, value in given.items())
+    return f"weights: {settings}; {warmup_steps(config, steps)} steps of warm-up"
 
 
 def fine_tune_lines(stages: Stages) -> list[str]:
@@ -149,18 +135,10 @@ def fine_tune_lines(stages: Stages) -> list[str]:
 def tying_lines(model: LanguageModel) -> list[str]:
     """Which candidates and how many slots share weights, where the experiment asks for it."""
     widths = model.slots[0].widths if len(model.slots) else {}
-    entangled = f"entangled: {', '.join(widths)} share the weights of the widest"
-    lines = [entangled] if widths else []
-    if len(model.slots) == len(model.tied.own):
-        return lines
-    holders = Counter(
-        (model.tied.module_of(slot), index)
-        for slot, own in enumerate(model.tied.own)
-        for index in own
-    )
-    shared = sum(count for count in holders.values() if count > 1)
-    tied = f"{shared} of {holders.total()} candidates of slots share weights with another slot's"
-    return [*lines, f"tied: {tied}"]
+    lines = [f"entangled: {', '.join(widths)} share the weights of the widest"] if widths else []
+    if len(model.slots) < (slots := len(model.tied.own)):
+        lines.append(f"tied: {slots} slots share the weights of {len(model.slots)}")
+    return lines
 
 
 def options_lines(model: LanguageModel, layer_dropout: float = 0.0) -> list[str]:

@@ -20,11 +20,12 @@ def test_the_summary_says_what_differs_from_the_usual(plan_with: PlanWith) -> No
     architecture = derive_by(plan, method="layout", layout="a d a a")
     summary = retrain_trainer(plan, architecture).summary
     for said in (
-        "every epoch begins at another place; in 2 micro-batches",
+        "every epoch begins at another place; micro_batches 2",
         "dropout: residual 0.1, embedding 0.1, attention 0, dense 0.3",
-        "tied: 2 of 4 candidates of slots share weights with another slot's",
-        "weights: sgd, momentum 0.9, ",
-        "clip value 0.1",
+        "tied: 4 slots share the weights of 2",
+        "weights: kind sgd, ",
+        ", momentum 0.9, ",
+        "clip_value 0.1",
     ):
         assert said in summary
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from model import Architecture, LanguageModel, build_model, load_architecture, save_model
+from model import Architecture, build_model, load_architecture, save_model
 from nas.derivation import DERIVATIONS
 from nas.derivation.rules import written_layout
 from pipeline.derive import (
@@ -114,7 +114,16 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     whole, rate = WeightStep(plan.forward, config.optimiser, stages.rate), config.layer_dropout
     step = LayerDropoutStep(whole, rate, plan.seed) if rate else whole
     summary = [
-        *_retrain_summary(plan, model, architecture),
+        text_summary(plan),
+        softmax_line(plan, architecture.softmax),
+        f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
+        f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
+        *tying_lines(model),
+        *options_lines(model, config.layer_dropout),
+        *blind_caveats(architecture.slots, model.options),
+        passes_line(stages.steps, batches),
+        optimiser_line(config.optimiser, stages.first),
+        *fine_tune_lines(stages),
         memory_line(state),
         *busy_lines(plan.forward, began),
     ]
@@ -132,22 +141,6 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         trackers=plan.trackers(folder, identity),
         ranks=plan.ranks,
     )
-
-
-def _retrain_summary(plan: RunPlan, model: LanguageModel, architecture: Architecture) -> list[str]:
-    stages, config = plan.stages, plan.stages.config
-    return [
-        text_summary(plan),
-        softmax_line(plan, architecture.softmax),
-        f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
-        f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
-        *tying_lines(model),
-        *options_lines(model, config.layer_dropout),
-        *blind_caveats(architecture.slots, model.options),
-        passes_line(stages.steps, plan.training_batches()),
-        optimiser_line(config.optimiser, stages.first),
-        *fine_tune_lines(stages),
-    ]
 
 
 def open_retraining(plan: RunPlan, architecture: Architecture) -> Trainer:

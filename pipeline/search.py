@@ -106,11 +106,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
     step = SearchStep(schedules, weight_step, plan.seed, alpha_batches, constraints)
     folder = plan.search_folder(plan.seed)
     trajectory = Trajectory([candidate.label for candidate in plan.candidates], schedules)
-    summary = [
-        *_search_summary(plan, model, schedules),
-        memory_line(state),
-        *busy_lines(plan.forward, began),
-    ]
+    summary = [*_search_summary(plan, state, schedules), *busy_lines(plan.forward, began)]
     return Trainer(
         title="search",
         folder=folder,
@@ -229,8 +225,8 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
     return float(torch.stack([norm.float() for norm in norms]).norm())
 
 
-def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) -> list[str]:
-    config, costs = schedules.config, plan.costs
+def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> list[str]:
+    config, costs, model = schedules.config, plan.costs, state.model
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
     warmup = f" ({config.warmup_estimator} until alpha moves)" if config.warmup_estimator else ""
     return [
@@ -247,6 +243,7 @@ def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) 
         f"draws held {schedules.resample_every} step{'s' * (schedules.resample_every > 1)}, "
         f"tau {config.tau.schedule} {_tau_text(schedules)}",
         _alpha_text(schedules),
+        memory_line(state),
     ]
 
 
@@ -259,18 +256,16 @@ def _tau_text(schedules: SearchPlan) -> str:
 
 
 def _alpha_text(schedules: SearchPlan) -> str:
-    config = schedules.config
+    config, alpha = schedules.config, schedules.config.alpha
     if not config.alpha_learns:
         return "alpha: does not move, pi stays uniform: layouts are to be scored with the SuperNet"
-    text = f"alpha: {config.alpha.data} data"
-    if config.alpha.data == "split":
-        share = config.alpha.share or DEFAULT_SHARE
-        text += f" ({share:.0%} of the training tokens are alpha's alone)"
-    if config.alpha_estimator != config.weights_estimator:
-        text += f", estimator {config.alpha_estimator}"
-    if config.alpha.every > 1:
-        text += f", moves every {config.alpha.every} steps"
-    return (
-        f"{text}, first moves at step {schedules.alpha_start}, "
-        f"peak learning rate {schedules.alpha_peak_lr:.4f}"
-    )
+    parts = [
+        f"alpha: {alpha.data} data",
+        f"{alpha.share or DEFAULT_SHARE:.0%} of the training tokens" * (alpha.data == "split"),
+        f"estimator {config.alpha_estimator}"
+        * (config.alpha_estimator != config.weights_estimator),
+        f"moves every {alpha.every} steps" * (alpha.every > 1),
+        f"first moves at step {schedules.alpha_start}",
+        f"peak learning rate {schedules.alpha_peak_lr:.4f}",
+    ]
+    return ", ".join(filter(None, parts))

@@ -80,11 +80,7 @@ def _folder(run: Path, name: str, seed: int) -> Path:
 
 
 def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -> str:
-    """Measure latencies; write RUN/confirm.csv and confirm.json; the table and what may be said.
-
-    Raises:
-        ValueError: best steps were chosen among more or fewer.
-    """
+    """Measure latencies; write RUN/confirm.csv and confirm.json; the table and what may be said."""
     made = {
         (name, seed): load_architecture(_folder(run, name, seed) / "architecture.json")
         for name in sides

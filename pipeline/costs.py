@@ -134,10 +134,6 @@ def bounds_of(plan: RunPlan) -> tuple[tuple[Constraint, ...], dict[str, str]]:
     """The bounds on pi that the experiment asks for, and what is saved of them before step 0.
 
     The bound that holds first stands first.
-
-    Raises:
-        ValueError: the costs are not to be had, or every candidate adds something.
-        Lost: another process of the run is gone.
     """
     config, bounds, files = plan.experiment.search.cost, list[Constraint](), dict[str, str]()
     if config.most_nothing is not None:

@@ -174,11 +174,7 @@ def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
 
 
 def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Request:
-    """What a derivation from these searches is given, but for scores.
-
-    Raises:
-        ValueError: one of the searches is of another experiment or text.
-    """
+    """What a derivation from these searches is given, but for scores."""
     return Request(
         config=config,
         candidates=plan.candidates,

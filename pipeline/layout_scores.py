@@ -179,11 +179,7 @@ def with_gap(supernet_scores: SupernetScores, request: Request, derived: Derived
 
 
 def load_supernet(plan: RunPlan) -> LanguageModel:
-    """The SuperNet of the finished search with the plan's seed, at its last step.
-
-    Raises:
-        ValueError: the search is not finished, of another experiment, or its weights are damaged.
-    """
+    """The SuperNet of the finished search with the plan's seed, at its last step."""
     seed = plan.seed
     path = plan.searched_folder(seed) / LAST
     alpha_LC = nn.Parameter(torch.zeros(len(plan.slots), len(plan.candidates)))
@@ -310,11 +306,7 @@ def check_fresh(
     whose: str,
     why: str = "which took part in the choice; give seeds that did not",
 ) -> None:
-    """Refuse seeds, which `option` gives, where they are among those `used`, which are `whose`.
-
-    Raises:
-        ValueError: one of them is; the message ends with `why` it must not.
-    """
+    """Refuse seeds, which `option` gives, where they are among those `used`, which are `whose`."""
     if both := [seed for seed in seeds if seed in used]:
         given, others = (", ".join(map(str, some)) for some in (seeds, used))
         raise ValueError(f"{option} {given}: {both[0]} is one of {whose} ({others}), {why}")

@@ -1,10 +1,11 @@
 """Who is compared: the chosen layout, a Pareto front, and opponents, some of equal cost."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from model import Architecture, Evidence, Layout, ModelOptions, Network, layout_letters
+from model import Architecture, Candidate, Evidence, Layout, Network, layout_letters
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, TRAINED, missing_kinds
 from nas.derivation.base import Derived
@@ -128,11 +129,6 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     """The chosen architecture, a front, and opponents; each network stands once.
 
     Every folder is looked at before anything trains, so that nothing is refused hours later.
-
-    Raises:
-        ValueError: nothing was derived yet, the chosen architecture is of other sizes or was chosen
-            by trainings with one of these seeds, an opponent cannot be made or measured, or a
-            folder holds another experiment.
     """
     chosen = chosen_architecture(plan.run_dir)
     check_sizes(plan, plan.run_dir / "architecture.json", chosen)
@@ -144,13 +140,10 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
     for architecture in front:
-        if not _is_another_name(entries, architecture):
-            entries.append(Contestant(architecture, "front"))
+        _join(plan, entries, Contestant(architecture, "front"))
     for kind in plan.experiment.compare.opponents:
         for architecture, share in _opponents(plan, entries, kind):
-            if not _is_another_name(entries, architecture, kind, share):
-                written = write_architecture(architecture, plan.experiment, plan.run_dir)
-                entries.append(Contestant(written, "opponent", [kind], share))
+            _join(plan, entries, Contestant(architecture, "opponent", [kind], share))
     others = {entry.architecture.name: entry.share for entry in entries[1:]}
     if shares := {name: share for name, share in others.items() if share is not None}:
         entries[0].remark(of_equal_cost(equal_cost(plan, chosen), shares))
@@ -170,22 +163,19 @@ def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
     return f"{words}; these have less: {', '.join(less)}" if less else words
 
 
-def _is_another_name(
-    entries: Sequence[Contestant],
-    architecture: Architecture,
-    kind: str | None = None,
-    share: float | None = None,
-) -> bool:
-    """Whether a network takes part already; then its other name is kept there."""
+def _join(plan: RunPlan, entries: list[Contestant], new: Contestant) -> None:
+    """Add a network; where it takes part already, its other name and its share are kept there."""
     for entry in entries:
-        if entry.architecture.network == architecture.network:
-            entry.kinds += [kind] if kind else []
-            entry.share = entry.share if share is None else share
-            if architecture.name != entry.architecture.name:
-                names = f"{architecture.name} = {entry.architecture.name}"
+        if entry.architecture.network == new.architecture.network:
+            entry.kinds += new.kinds
+            entry.share = entry.share if new.share is None else new.share
+            if new.architecture.name != entry.architecture.name:
+                names = f"{new.architecture.name} = {entry.architecture.name}"
                 entry.remark(f"{names}: one network, trained and shown once")
-            return True
-    return False
+            return
+    if new.role == "opponent":
+        new.architecture = write_architecture(new.architecture, plan.experiment, plan.run_dir)
+    entries.append(new)
 
 
 def _opponents(
@@ -219,24 +209,21 @@ def _opponents(
 def check_sizes(plan: RunPlan, path: Path, architecture: Architecture) -> None:
     """ValueError where opponents would be of other sizes or read another text."""
     check_tokenizer(plan.prepared.tokenizer, architecture)
-    for key, its_size, our_size in _sizes(plan, architecture):
-        if its_size != our_size:
+    theirs = _sizes(architecture.slots, dict(architecture))
+    ours = _sizes(plan.candidates, plan.sizes) | {"slots": len(plan.slots)}
+    for key, size in theirs.items():
+        if size != ours.get(key, size):
             raise ValueError(
-                f"{path}: {key} {its_size}, but model.{key} is {our_size}: opponents of other "
+                f"{path}: {key} {size}, but model.{key} is {ours[key]}: opponents of other "
                 "sizes are no comparison; derive again, or use the experiment it came from"
             )
 
 
-def _sizes(plan: RunPlan, architecture: Architecture) -> Iterator[tuple[str, object, object]]:
+def _sizes(slots: Sequence[Candidate], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """What must be alike, in the architecture and in the experiment."""
-    yield "slots", len(architecture.slots), len(plan.slots)
-    for name in ("d_model", "tie_slots", "softmax"):
-        yield name, getattr(architecture, name), plan.sizes[name]
-    for name in ModelOptions.model_fields:
-        yield name, getattr(architecture.options, name), getattr(plan.sizes["options"], name)
-    candidates = {candidate.label: candidate for candidate in plan.candidates}
-    for slot in architecture.slots:
-        if slot.label in candidates:
-            theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
-            for name in sorted(theirs.keys() | ours.keys()):
-                yield f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name)
+    alike = {"slots": len(slots)} | {key: sizes[key] for key in ("d_model", "tie_slots", "softmax")}
+    alike |= dict(sizes["options"])
+    for slot in slots:
+        of_slot = slot.model_dump().items()
+        alike |= {f"candidates[{slot.label}].{key}": value for key, value in of_slot}
+    return alike

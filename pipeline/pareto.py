@@ -87,10 +87,6 @@ def derive_front(plan: RunPlan, cost: str) -> str:
 
     Returns:
         The front and the rules as a table for the screen.
-
-    Raises:
-        ValueError: there is no such cost, or no finished search, or its weights are not there, or
-            the machine is busy.
     """
     if cost not in UNITS:
         raise ValueError(f"--pareto: {must_be_one_of(cost, list(UNITS))}")
@@ -254,11 +250,7 @@ def front_text(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) ->
 
 
 def front_of(plan: RunPlan) -> list[Architecture]:
-    """The architectures that derive.py --pareto named, the cheapest first.
-
-    Raises:
-        ValueError: there is no front, or it is of another text.
-    """
+    """The architectures that derive.py --pareto named, the cheapest first."""
     path = plan.run_dir / SUMMARY
     if not path.exists():
         raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} --pareto first")

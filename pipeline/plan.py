@@ -49,11 +49,7 @@ def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple
 
 
 def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> SoftmaxConfig:
-    """The softmax with its cutoffs in numbers, also where the experiment says auto.
-
-    Raises:
-        ValueError: the vocabulary is too small for so many clusters.
-    """
+    """The softmax with its cutoffs in numbers, also where the experiment says auto."""
     if isinstance(config.softmax, SoftmaxConfig):
         return config.softmax
     from model.cutoffs import optimal_cutoffs
@@ -303,11 +299,7 @@ class RunPlan:
         return search_folder(self.run_dir, seed)
 
     def searched_folder(self, seed: int) -> Path:
-        """The folder of a search to read pi or the SuperNet from.
-
-        Raises:
-            ValueError: its identity is that of another experiment or text.
-        """
+        """The folder of a search to read from; ValueError where it is of another experiment."""
         folder = self.search_folder(seed)
         is_claimed(folder, self.search_identity)
         return folder
@@ -317,11 +309,7 @@ class RunPlan:
         return retrain_folder(self.run_dir, name, self.seed)
 
     def trackers(self, folder: Path, identity: Identity) -> list[Opener]:
-        """What opens the trackers of a phase that the experiment names.
-
-        Raises:
-            ValueError: an optional extra is not installed.
-        """
+        """What opens the trackers of a phase that the experiment names."""
         check_trackers(self.experiment.run.trackers)
         run, place = self.run_dir.resolve().name, folder.relative_to(self.run_dir).as_posix()
         phase = TrackedPhase(
@@ -335,12 +323,7 @@ class RunPlan:
 
 
 def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPlan:
-    """Choose device and threads and prepare the text.
-
-    Raises:
-        ValueError: the device is not there, or the text does not serve.
-        Lost: another process of the run is gone.
-    """
+    """Choose device and threads and prepare the text."""
     if experiment.data.batch < ranks.world:
         raise ValueError(
             f"data.batch: {experiment.data.batch} streams cannot be shared out to {ranks.world} "

@@ -65,10 +65,6 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
     """What a retraining trains: a JSON, a layout in letters or by rule, else the chosen one.
 
     The first process finds it and tells the others.
-
-    Raises:
-        ValueError: there is none, or it is damaged, of another tokenizer, or needs more tokens.
-        Lost: another process of the run is gone.
     """
     if not plan.ranks.is_first:
         return Architecture.from_json(plan.ranks.broadcast_str(None), "the first process")

@@ -61,12 +61,7 @@ def check_searchable(experiment: Experiment) -> None:
 
 
 def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
-    """Run the searches one after the other; those that are done already take no step.
-
-    Raises:
-        ValueError: a folder holds another experiment, or a search cannot begin.
-        Stopped, Diverged, Lost: as in a single search; the later ones have not begun.
-    """
+    """Run the searches one after the other; those that are done already take no step."""
     for seed in seeds:
         is_claimed(plan.search_folder(seed), plan.search_identity)
     for number, seed in enumerate(seeds, start=1):
@@ -82,11 +77,7 @@ def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
 
 
 def search_trainer(plan: RunPlan) -> Trainer:
-    """Phase 1: the SuperNet, alpha, and how both are trained.
-
-    Raises:
-        ValueError: the model's options leave alpha no gradient.
-    """
+    """Phase 1: the SuperNet, alpha, and how both are trained."""
     began = read_cpu(core_numbers())
     check_searchable(plan.experiment)
     model = plan.supernet()

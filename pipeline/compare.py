@@ -95,35 +95,27 @@ def rows_of(
     """
     rows = list[Row]()
     for entry in entries:
-        architecture, found = entry.architecture, results[entry.architecture.name]
-        test, nats, valid_nats = (
-            found[0]["test"],
-            _mean_nats(found, "test"),
-            _mean_nats(found, "valid"),
-        )
-        total = Evaluation(
-            nats=nats * test["tokens"],
-            tokens=test["tokens"],
-            bytes=test["bytes"],
-            words=test.get("words"),
-        )
+        name, found = entry.architecture.name, results[entry.architecture.name]
+        test, nats = found[0]["test"], _mean_nats(found, "test")
+        sizes = {"bytes": test["bytes"], "words": test.get("words")}
+        total = Evaluation(nats=nats * test["tokens"], tokens=test["tokens"], **sizes)
         rows.append(
             {
-                "name": architecture.name,
+                "name": name,
                 "role": entry.role,
-                "layout": architecture.letters(),
+                "layout": entry.architecture.letters(),
                 "n": len(found),
                 "parameters": found[0]["parameters"],
                 "flops_per_token": found[0]["flops_per_token"],
-                "latency_ms": latency_ms.get(architecture.name),
-                "train_step_ms": train_step_ms.get(architecture.name),
+                "latency_ms": latency_ms.get(name),
+                "train_step_ms": train_step_ms.get(name),
                 "relative_latency": None,
                 "nats_per_token": nats,
                 "perplexity": total.perplexity,
                 "relative_perplexity": None,
                 "bits_per_byte": total.bits_per_byte,
                 "word_perplexity": total.word_perplexity,
-                "valid_nats_per_token": valid_nats,
+                "valid_nats_per_token": _mean_nats(found, "valid"),
                 "equal": None,
             }
         )
@@ -191,26 +183,27 @@ _TRAIN_STEP = "train_step"
 EXPERIMENT = "comparison.yaml"
 
 
+def _trainings(plan: RunPlan, entries: Sequence[Contestant]) -> list[tuple[RunPlan, Contestant]]:
+    seeds = plan.experiment.compare.seeds
+    return [(plan.with_seed(seed), entry) for seed in seeds for entry in entries]
+
+
 def train_contestants(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     """Train every architecture with every seed, as retrain.py does it, and raise what it does."""
-    shown = set[str]()
-    trainings = [
-        (plan.with_seed(seed), entry) for seed in plan.experiment.compare.seeds for entry in entries
-    ]
+    shown, trainings = set[str](), _trainings(plan, entries)
     is_new = [not _result_path(*training).exists() for training in trainings]
     countdown = Countdown(sum(is_new))
     for number, ((seeded, entry), new) in enumerate(zip(trainings, is_new, strict=True), start=1):
-        architecture = entry.architecture
-        with closing(retrain_trainer(seeded, architecture)) as trainer:
+        with closing(retrain_trainer(seeded, entry.architecture)) as trainer:
             trainer.open()
             begins = not trainer.state.step
             done = ", which is done" if trainer.state.step >= trainer.steps else ""
-            name = f"{architecture.name}, seed {seeded.seed}"
+            name = f"{entry.architecture.name}, seed {seeded.seed}"
             announce(f"training {number} of {len(trainings)}: {name}{done}")
             trainer.run(seeded.experiment.run, shown)
             if begins:
                 shown |= set(trainer.summary.splitlines())
-            finish_retrain(seeded, trainer, architecture)
+            finish_retrain(seeded, trainer, entry.architecture)
         if new:
             announce(countdown.line(f"trained {name}"))
 
@@ -225,10 +218,9 @@ def train_in_processes(
         Stopped: a signal came; every training has saved its state.
     """
     trainings = [
-        _training(plan.with_seed(seed), entry)
-        for seed in plan.experiment.compare.seeds
-        for entry in entries
-        if not _result_path(plan.with_seed(seed), entry).exists()
+        _job(*training)
+        for training in _trainings(plan, entries)
+        if not _result_path(*training).exists()
     ]
     if trainings:
         announce(f"training {len(trainings)} models, {jobs} at a time; each says more in its log")
@@ -242,18 +234,14 @@ def train_in_processes(
         )
 
 
-def _training(plan: RunPlan, entry: Contestant) -> Job:
-    name = entry.architecture.name
+def _job(plan: RunPlan, entry: Contestant) -> Job:
+    name, run = entry.architecture.name, plan.run_dir
     # The chosen one's file is RUN/architecture.json; architectures/ may hold another of its name.
     is_chosen = entry.role in ("searched", "chosen")
-    file = Path("architecture.json" if is_chosen else f"architectures/{name}.json")
-    return Job(
-        f"{name}, seed {plan.seed}",
-        plan.experiment,
-        ("retrain",),
-        plan.run_dir / "jobs" / name / f"seed-{plan.seed}",
-        ("--run", str(plan.run_dir), "--architecture", str(plan.run_dir / file)),
-    )
+    file = run / ("architecture.json" if is_chosen else f"architectures/{name}.json")
+    arguments = ("--run", str(run), "--architecture", str(file))
+    log = run / "jobs" / name / f"seed-{plan.seed}"
+    return Job(f"{name}, seed {plan.seed}", plan.experiment, ("retrain",), log, arguments)
 
 
 def _result_path(plan: RunPlan, entry: Contestant) -> Path:

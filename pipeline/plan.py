@@ -15,13 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
-from model import (
-    Candidate,
-    LanguageModel,
-    Mix,
-    ModelConfig,
-    SoftmaxConfig,
-)
+from model import Candidate, LanguageModel, Mix, ModelConfig, SoftmaxConfig
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
 from nas.search.config import DEFAULT_SHARE, check_schedules
@@ -280,13 +274,12 @@ class RunPlan:
 
     def files(self) -> dict[str, str]:
         """What each phase saves in its own folder before step 0."""
+        settings = {"seed", "micro_batches", "attention", "compile"}
         extra = {
             "corpus": self.experiment.data.corpus,
             "corpus_digest": self.prepared.corpus_digest,
             "corpus_notes": self.prepared.notes,
-            **self.experiment.run.model_dump(
-                include={"seed", "micro_batches", "attention", "compile"}
-            ),
+            **self.experiment.run.model_dump(include=settings),
             "ranks": self.ranks.world,
         }
         return {
@@ -324,32 +317,28 @@ class RunPlan:
 
 def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPlan:
     """Choose device and threads and prepare the text."""
-    if experiment.data.batch < ranks.world:
+    run, data = experiment.run, experiment.data
+    if data.batch < ranks.world:
         raise ValueError(
-            f"data.batch: {experiment.data.batch} streams cannot be shared out to {ranks.world} "
+            f"data.batch: {data.batch} streams cannot be shared out to {ranks.world} "
             "processes; start no more than there are streams, or raise data.batch"
         )
-    device = find_device(experiment.run.device)
+    device = find_device(run.device)
     if device.type == "cuda" and (launch := launched()) is not None:
-        device = gpu_of(launch, experiment.run.device)
-    if experiment.run.threads is not None:
-        torch.set_num_threads(experiment.run.threads)
-    elif ranks.world > 1:
-        torch.set_num_threads(ranks.threads)
+        device = gpu_of(launch, run.device)
+    if run.threads is not None or ranks.world > 1:
+        torch.set_num_threads(run.threads or ranks.threads)
     if device.type == "cpu":
         keep_freed_memory()
-    remarks = [
-        set_precision(experiment.run.precision, device),
-        missed_gpu() if experiment.run.device == "auto" else None,
-    ]
+    progress = say if ranks.is_first else lambda line: None
+    remarks = (set_precision(run.precision, device), missed_gpu() if run.device == "auto" else None)
+    for remark in filter(None, remarks):
+        progress(remark)
+    progress(f"{data.corpus}: reading the text")
     # One process of each machine builds what is not in the cache, the others find it there.
     if ranks.local_rank:
         ranks.wait()
-    progress = say if ranks.is_first else lambda line: None
-    for remark in filter(None, remarks):
-        progress(remark)
-    progress(f"{experiment.data.corpus}: reading the text")
-    prepared = prepare(experiment.data, Path.cwd(), progress=progress, is_run=run_folders(run_dir))
+    prepared = prepare(data, Path.cwd(), progress=progress, is_run=run_folders(run_dir))
     if not ranks.local_rank:
         ranks.wait()
     return RunPlan(experiment, run_dir, prepared, device, ranks)

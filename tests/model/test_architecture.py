@@ -48,12 +48,6 @@ def test_text_becomes_the_same_object_and_the_same_text(fields: dict[str, Any]) 
     assert made.to_json().isascii()
 
 
-def test_letters_give_the_layout_back() -> None:
-    made = architecture()
-    assert made.letters() == "a d i wide near"
-    assert parse_layout(made.letters(), CANDIDATES) == made.slots
-
-
 def test_a_file_from_before_an_option_says_that_it_was_not_there() -> None:
     """The text of such a file is also what is written today, so no hash over it changes."""
     made = architecture(slots=(candidate("attention"),), evidence=None)
@@ -184,11 +178,6 @@ def test_all_problems_are_told_at_once() -> None:
 def test_broken_json_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^a.json: {message}"):
         Architecture.from_json(text, "a.json")
-
-
-def test_no_slot_is_refused() -> None:
-    with pytest.raises(ValueError, match="slots: there is none"):
-        architecture(slots=(), evidence=None)
 
 
 def test_a_file_is_read_with_its_name_in_messages(tmp_path: Path) -> None:

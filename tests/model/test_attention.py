@@ -82,13 +82,6 @@ CASES = {  # segment, memory, window, clamp
 }
 
 
-def test_a_clamp_makes_all_far_keys_equally_far() -> None:
-    encoded_SD = sinusoid(9, D_MODEL, clamp=3, dtype=torch.float64)
-    wanted = [encoding(min(distance, 3)) for distance in range(8, -1, -1)]
-    torch.testing.assert_close(encoded_SD, torch.stack(wanted), rtol=0, atol=1e-15)
-    assert torch.equal(encoded_SD[:6], encoded_SD[5].expand(6, -1))
-
-
 def test_distances_stay_apart_in_half_precision() -> None:
     encoded_SD = sinusoid(2100, 64, dtype=torch.bfloat16)
     assert encoded_SD.dtype == torch.bfloat16

@@ -62,11 +62,3 @@ def test_heads_must_divide_the_width_unless_d_head_is_given() -> None:
 def test_bad_candidates_are_refused(candidates: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(candidates=candidates)
-
-
-@pytest.mark.parametrize(
-    "keys", [{"dropout": 1.0}, {"d_modle": 3}, {"window": 0}, {"d_ffn": 2**21}, {"slots": 0}]
-)
-def test_bad_keys_are_refused(keys: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(keys))):
-        config(**keys)

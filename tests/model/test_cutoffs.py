@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from model import cutoffs as module
 from model.cutoffs import ClusterCosts, CostConstants, optimal_cutoffs
 
 # Powers of two: with counts that sum to one, every cost is exact and ties are true ties.
@@ -93,24 +90,6 @@ def test_it_is_what_brute_force_finds(seed: int) -> None:
     assert sum(ranked[: found[0]]) >= options["least_head_mass"] * sum(ranked) - 1e-9
 
 
-@given(
-    counts=st.lists(st.floats(0, 1), min_size=4, max_size=20).filter(lambda v: max(v) > 0.01),
-    ends=st.lists(st.integers(0, 20), min_size=4, max_size=4),
-    threshold=st.sampled_from([0.0, 1.0, 30.0, 1e4]),
-    width=st.integers(1, 9),
-)
-@settings(max_examples=300, deadline=None)
-def test_the_cost_of_a_cluster_is_monge(
-    counts: list[float], ends: list[int], threshold: float, width: int
-) -> None:
-    # Unsorted on purpose: the inequality needs no order of the words.
-    constants = CostConstants(1.0, 1.0, 2.0, threshold)
-    costs = ClusterCosts(np.array(counts), 8, (width,), 64, constants)
-    a, b, c, d = sorted(min(end, len(counts)) for end in ends)
-    nested = costs.tail(0, a, d) + costs.tail(0, b, c)
-    assert costs.tail(0, a, c) + costs.tail(0, b, d) <= nested * (1 + 1e-12) + 1e-9
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_ties_go_to_the_smallest_last_cutoff_then_the_one_before(seed: int) -> None:
     rng = random.Random(seed)
@@ -122,16 +101,6 @@ def test_ties_go_to_the_smallest_last_cutoff_then_the_one_before(seed: int) -> N
         "constants": CostConstants(8.0, 1.0, 0.0, 512.0),
     }  # fmt: skip
     assert optimal_cutoffs(count_V, **options) == brute_force(count_V, **options)[1]
-
-
-def test_order_and_scale_of_the_counts_do_not_matter() -> None:
-    rng = np.random.default_rng(0)
-    count_V = rng.pareto(1.0, size=500).round(2) + 0.01
-    options: dict[str, Any] = {"d_model": 64, "widths": (16, 4), "tokens": 256}
-    wanted = optimal_cutoffs(count_V, **options)
-    assert optimal_cutoffs(rng.permutation(count_V), **options) == wanted
-    assert optimal_cutoffs(count_V / count_V.sum(), **options) == wanted
-    assert optimal_cutoffs((count_V * 100).round().astype(int), **options) == wanted
 
 
 def test_the_head_holds_the_mass_asked_for_and_not_a_word_more_than_pays() -> None:
@@ -169,10 +138,3 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         optimal_cutoffs(count_V, d_model=8, widths=(4, 2, 1), tokens=4, **options)
-
-
-def test_of_equal_starts_the_smallest_is_taken_for_every_end() -> None:
-    _, start_W = module._best_starts(lambda start, end: 0.0 * start, 3, 40)
-    assert start_W[3:].tolist() == [2] * 38
-    _, start_W = module._best_starts(lambda start, end: abs(start - 9.0), 3, 40)
-    assert start_W[3:].tolist() == [2, 3, 4, 5, 6, 7, 8] + [9] * 31

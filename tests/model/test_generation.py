@@ -55,11 +55,6 @@ def test_unequal_prompts_side_by_side_go_on_as_each_alone(model: LanguageModel) 
     assert generate(model, [prompt], 5, sampling=sampling, seeds=[seed]) == wanted[2:]
 
 
-def test_the_likeliest_ids_are_those_of_a_model_that_keeps_no_keys() -> None:
-    wanted = [token_by_token(small(), prompt, 9, GREEDY, 0) for prompt in PROMPTS]
-    assert generate(small(), PROMPTS, 9) == wanted
-
-
 def test_a_prompt_may_be_read_in_any_cuts(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,18 +165,6 @@ def test_probabilities_are_those_by_hand(logits: list[float], sampling: Sampling
         torch.testing.assert_close(found[0].tolist(), wanted, rtol=0, atol=1e-12)
 
 
-def test_the_published_examples() -> None:
-    log_p = torch.tensor([[0.1, 0.4, 0.3, 0.2]], dtype=torch.float64).log()
-    kept = {
-        "top_k 2": (Sampling(top_k=2), [0, 4 / 7, 3 / 7, 0]),
-        "top_p 0.7 is reached by two": (Sampling(top_p=0.65), [0, 4 / 7, 3 / 7, 0]),
-        "min_p keeps what has half of 0.4": (Sampling(min_p=0.45), [0, 4 / 9, 3 / 9, 2 / 9]),
-        "temperature 0.5 squares": (Sampling(temperature=0.5), [1 / 30, 16 / 30, 9 / 30, 4 / 30]),
-    }
-    for words, (sampling, wanted) in kept.items():
-        assert probabilities(log_p, sampling)[0].tolist() == pytest.approx(wanted), words
-
-
 def test_a_nucleus_is_never_empty_and_a_cold_draw_is_the_likeliest() -> None:
     log_p = torch.tensor([[-3.0, -0.1, -2.9]], dtype=torch.float64)
     assert keep_top_p(log_p, 1e-300).isfinite().tolist() == [[False, True, False]]
@@ -195,16 +178,6 @@ def test_draws_come_as_often_as_they_are_likely_and_never_what_is_left_out() -> 
     shares = [drawn.count(i) / len(drawn) for i in range(5)]
     assert shares == pytest.approx([0.5, 0, 0.3, 0.2, 0], abs=0.03)
     assert shares[1] == shares[4] == 0
-
-
-def test_a_stream_draws_with_its_own_numbers() -> None:
-    log_p = torch.randn(3, 50).log_softmax(-1)
-    alone = [
-        int(draw(log_p[i : i + 1], Sampling(), [torch.Generator().manual_seed(i)]))
-        for i in range(3)
-    ]
-    generators = [torch.Generator().manual_seed(i) for i in range(3)]
-    assert draw(log_p, Sampling(), generators).tolist() == alone
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling()])

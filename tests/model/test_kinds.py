@@ -17,7 +17,6 @@ from model.blocks.adaptive_span import AdaptiveSpanBlock
 from model.blocks.attention import AttentionBlock
 from model.blocks.gated_delta import GatedDeltaBlock
 from model.blocks.linear_attention import LinearAttentionBlock
-from model.blocks.mixture_of_experts import MixtureOfExpertsBlock
 from model.blocks.persistent import PersistentBlock
 from model.blocks.product_key_memory import ProductKeyMemoryBlock
 from model.blocks.routing import RoutingBlock
@@ -308,16 +307,6 @@ def test_a_pass_that_trains_no_weights_moves_no_centre() -> None:
         parameter.requires_grad_(False)
     apply(slot, normal(2, LENGTH, D_MODEL))
     assert not block.count_HC.any()
-
-
-def test_a_mixture_of_all_experts_is_their_weighted_sum() -> None:
-    c_BTD = normal(2, LENGTH, D_MODEL)
-    block, delta_BTD = alone(candidate("mixture_of_experts", n_experts=3, k=3), c_BTD)
-    assert isinstance(block, MixtureOfExpertsBlock)
-    weight_BTE = (c_BTD @ block.gate.weight.T).softmax(dim=2)
-    segment = Segment(torch.zeros(2), LENGTH)
-    deltas = [expert(c_BTD, segment, None)[0] for expert in block.experts]
-    close(delta_BTD, sum(weight_BTE[..., e, None] * delta for e, delta in enumerate(deltas)))
 
 
 def test_the_best_two_experts_of_a_token_share_it_and_an_even_use_costs_least() -> None:

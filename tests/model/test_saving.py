@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +10,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from model import (
     Architecture,
     Dropout,
     LanguageModel,
     SoftmaxConfig,
-    adjustable_options,
     adjusted,
     build_model,
     load_architecture,
@@ -70,21 +67,6 @@ def test_a_loaded_model_is_the_one_that_was_saved(
     assert torch.equal(outputs(loaded), outputs(model))
     assert not loaded.training
     assert all(parameter.requires_grad for parameter in loaded.parameters())
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_file(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    before = {path.name: path.read_bytes() for path in saved.iterdir()}
-
-    def fail(*arguments: Any) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(os, call, fail)
-    with pytest.raises(OSError, match="no space left"):
-        save_model(saved, *pair(cutoffs=(5, 11)))
-    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
 
 
 def test_a_model_of_another_architecture_is_not_saved(tmp_path: Path) -> None:
@@ -216,14 +198,6 @@ def test_every_slot_that_has_the_option_takes_it_and_the_rest_stays() -> None:
     assert adjusted(made, {}) is made
 
 
-def test_what_can_be_changed_is_told_by_label() -> None:
-    assert adjustable_options(architecture("a d i wide near")) == {
-        "attention": {"window": None, "memory": 6, "clamp": None},
-        "near": {"window": 3, "memory": 6, "clamp": None},
-    }
-    assert adjustable_options(architecture("d i")) == {}
-
-
 @pytest.mark.parametrize(
     ("layout", "options", "message"),
     [
@@ -235,16 +209,6 @@ def test_what_can_be_changed_is_told_by_label() -> None:
 def test_what_does_not_fit_is_refused(layout: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         adjusted(architecture(layout), options)
-
-
-def tensors() -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        "b": torch.randn(3, 4, generator=generator),
-        "a": torch.randn(2, 3, generator=generator, dtype=torch.float64),
-        "scalar": torch.tensor(0.5),
-        "empty": torch.zeros(0, 7),
-    }
 
 
 def test_the_digest_is_of_heads_and_bytes_in_the_order_of_the_names() -> None:

@@ -1,48 +1,16 @@
 """A slot's sum, its memory and its candidates' own states."""
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from model import BLOCKS, Dropout
-from model.blocks.base import BlockKind, BlockOptions, Label
+from model import Dropout
 from model.ops import NO_DROPOUT
 from model.slot import Slot
 from model.state import Segment
 from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise
-
-
-class ShiftOptions(BlockOptions):
-    """A kind with a state and an auxiliary loss."""
-
-    kind: Literal["shift"] = "shift"
-    label: Label = "shift"
-
-
-class ShiftBlock(nn.Module):
-    """Adds a multiple of the token before; its state is the last token."""
-
-    memory_rows = 0
-    adds_nothing = False
-
-    def __init__(self, options: ShiftOptions, d_model: int, dropout: Dropout) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.ones(d_model))
-
-    def forward(self, c_BSD: Tensor, segment: Segment, state: Tensor | None) -> Any:
-        state = torch.zeros_like(c_BSD[:, 0]) if state is None else state
-        shifted_BTD = torch.cat([state[:, None], c_BSD[:, :-1]], dim=1)
-        return self.factor * shifted_BTD, c_BSD[:, -1], self.factor.square().sum()
-
-    def flops(self, batch: int, segment: int, memory: int) -> float:
-        return 0.0
-
-
-@pytest.fixture
-def with_shift(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BLOCKS, "shift", BlockKind("s", ShiftOptions, ShiftBlock))
 
 
 def slot_of(*candidates: Any, dropout: Dropout = NO_DROPOUT) -> Slot:
@@ -74,60 +42,12 @@ def test_memory_is_as_long_as_the_greediest_candidate_reads() -> None:
     assert [0 if rows is None else rows.shape[1] for rows in memory] == [2, 3, 0, 0]
 
 
-def test_dropout_acts_on_the_delta_and_only_in_training() -> None:
-    slot, x_BTD = slot_of(candidate("dense"), dropout=Dropout(residual=0.5)), normal(2, 50, D_MODEL)
-    torch.manual_seed(0)
-    trained = slot.train()(x_BTD, None, segment_of(x_BTD), (None,), [(0, None)])[0]
-    kept = (trained == x_BTD).double().mean().item()
-    assert 0.35 < kept < 0.65
-    slot.eval()
-    first, second = (
-        slot(x_BTD, None, segment_of(x_BTD), (None,), [(0, None)])[0] for _ in range(2)
-    )
-    assert torch.equal(first, second)
-    assert not (first == x_BTD).any()
-
-
 def test_what_adds_nothing_is_not_computed_and_draws_no_random_number() -> None:
     slot, x_BTD = slot_of(*THREE, dropout=Dropout(residual=0.5)).train(), normal(2, 4, D_MODEL)
     memory_BMD, before = normal(2, 6, D_MODEL, seed=4), torch.get_rng_state()
     out_BTD = slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, [(2, None)])[0]
     assert out_BTD is x_BTD
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.usefixtures("with_shift")
-def test_a_candidates_own_state_and_auxiliary_loss_pass_through_the_slot() -> None:
-    slot = slot_of(candidate("dense"), candidate("shift"))
-    x_BTD = normal(2, 6, D_MODEL)
-    whole = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(1, None)])[0]
-    first, _, states, _ = slot(
-        x_BTD[:, :4], None, segment_of(x_BTD[:, :4]), (None, None), [(1, None)]
-    )
-    assert states[0] is None
-    assert not states[1].requires_grad
-    _, _, lost, no_aux = slot(x_BTD[:, 4:], None, segment_of(x_BTD[:, 4:]), states, [(0, None)])
-    assert lost == (None, None)
-    assert no_aux is None
-    second = slot(x_BTD[:, 4:], None, segment_of(x_BTD[:, 4:]), states, [(1, None)])[0]
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=0, atol=1e-12)
-
-    half = torch.tensor(0.5, dtype=torch.float64)
-    full_aux = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(1, None)])[3]
-    half_aux = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(0, half), (1, half)])[3]
-    torch.testing.assert_close(half_aux, full_aux / 2)
-
-
-@pytest.mark.usefixtures("with_shift")
-def test_an_auxiliary_loss_trains_the_block_and_not_the_weight_that_weighs_it() -> None:
-    slot, x_BTD = slot_of(candidate("shift")), normal(2, 6, D_MODEL)
-    weight = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
-    out_BTD, _, _, aux = slot(x_BTD, None, segment_of(x_BTD), (None,), [(0, weight)])
-    factor_D = slot.blocks["shift"].factor
-    of_block_D, of_weight = torch.autograd.grad(aux, [factor_D, weight], allow_unused=True)
-    assert of_weight is None
-    torch.testing.assert_close(of_block_D, 0.5 * 2.0 * factor_D)
-    assert torch.autograd.grad(out_BTD.sum(), weight)[0] != 0.0
 
 
 @pytest.mark.parametrize("kind", ["gated_delta", "linear_attention"])
@@ -150,3 +70,18 @@ def test_a_state_that_was_lost_has_no_gradient() -> None:
     out_BTD = slot(x_BTD, memory, segment_of(x_BTD), (None, None), [(1, None)])[0]
     (grad,) = torch.autograd.grad(out_BTD.sum(), [memory], allow_unused=True)
     assert grad is None
+
+
+def test_an_auxiliary_loss_is_weighed_and_trains_the_block_and_not_its_weight() -> None:
+    slot = slot_of(candidate("adaptive_span", span=7, span_loss=0.1))
+    memory, x_BTD = normal(2, 6, D_MODEL, seed=4), normal(2, 6, D_MODEL)
+    weight = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    whole = slot(x_BTD, memory, segment_of(x_BTD), (None,), [(0, None)])[3]
+    out_BTD, _, _, aux = slot(x_BTD, memory, segment_of(x_BTD), (None,), [(0, weight)])
+    torch.testing.assert_close(aux, 0.5 * whole)
+    assert whole.item() != 0.0
+    span_H = slot.blocks["adaptive_span"].span_H
+    of_spans, of_weight = torch.autograd.grad(aux, [span_H, weight], allow_unused=True)
+    assert of_weight is None
+    assert of_spans.abs().max() > 0
+    assert torch.autograd.grad(out_BTD.sum(), weight)[0] != 0.0

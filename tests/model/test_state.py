@@ -20,20 +20,6 @@ def layers(**options: Any) -> list[list[Candidate]]:
     return [[attention], [candidate("dense")], [candidate("identity")], [attention], [attention]]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"memory": LENGTH}, {"memory": 40}, {"window": 4, "memory": 3}, {"window": 4, "memory": 9}],
-    ids=str,
-)
-@pytest.mark.parametrize("segment", [1, 3, 7])
-def test_segments_of_any_length_give_what_one_long_pass_gives(
-    options: dict[str, int], segment: int
-) -> None:
-    model, ids_BT = language_model(layers(**options)), tokens(2, LENGTH)
-    found, wanted = read(model, ids_BT, segment), read(model, ids_BT, LENGTH)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("options", [{"window": 4, "memory": 2}, {"memory": LENGTH - 7}], ids=str)
 def test_a_memory_one_row_too_short_is_seen(options: dict[str, int]) -> None:
     model, ids_BT = language_model(layers(**options)), tokens(2, LENGTH)

@@ -126,14 +126,6 @@ def test_sandwiches_of_every_k_are_cut_like_interleaved() -> None:
         OPPONENTS["sandwich_k"](contest("dddiii"))
 
 
-def test_a_sandwich_that_costs_more_when_it_is_measured_or_takes_part_is_left_out() -> None:
-    def dearer(layout: Layout) -> float:
-        return cost(layout) * (1.1 if layout_letters(layout).startswith("a a d") else 1.0)
-
-    assert letters(OPPONENTS["sandwich_k"](contest("adaida", 1, dearer))) == ["aaadd"]
-    assert letters(OPPONENTS["sandwich_k"](contest("aadadi"))) == ["aaadd"]
-
-
 def test_interleaved_is_made_as_narrow_as_the_cost_asks() -> None:
     wide = tiny.candidates("attention", {"kind": "dense", "d_ffn": 160}, "identity")
     asked = contest("adadai", names=wide)
@@ -145,15 +137,6 @@ def test_interleaved_is_made_as_narrow_as_the_cost_asks() -> None:
     assert cost(wider) > (1 + TOLERANCE) * cost(asked.chosen)
     assert opponent.name == f"interleaved-ffn{width}"
     assert {slot.label for slot in opponent.layout} == {"attention", f"dense_{width}"}
-
-
-def test_a_width_is_a_multiple_of_8_and_never_0() -> None:
-    layout = parse_layout("adi", CANDIDATES)
-    assert dense_widths(with_width(layout, 0.0)) == [8]
-    assert dense_widths(with_width(layout, 0.99)) == [8]
-    assert with_width(layout, 1.0) == layout
-    assert with_width(layout, 1.4) == layout
-    assert dense_widths(with_width(layout, 1.5)) == [24]
 
 
 def test_permuted_ones_of_shared_weights_have_as_many_parameters() -> None:

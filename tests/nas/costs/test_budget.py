@@ -123,22 +123,6 @@ def test_a_budget_below_the_cheapest_or_above_the_dearest_layout_is_refused() ->
     assert len(str(info.value).splitlines()) == 2
 
 
-def test_a_throughput_that_no_layout_reaches_or_every_one_is_refused_in_tokens() -> None:
-    with pytest.raises(ValueError, match="throughput") as info:
-        check(budget(throughput="3x"))
-    assert str(info.value) == (
-        "derive.budget.throughput: no layout keeps 11,538 tokens per second (3.000x of "
-        "interleaved): the cheapest one, i i i i, has 10,000 tokens per second (2.600x of "
-        "interleaved); give more room"
-    )
-    check(budget(throughput="9999"))
-    with pytest.raises(ValueError, match=r"every layout keeps 10 .*, a a a a, ") as info:
-        check(budget(throughput="10"))
-    assert str(info.value).endswith(
-        "has 3,333 tokens per second (0.867x of interleaved); it has no effect: leave it out"
-    )
-
-
 def cache(amount: str, reference: tuple[Any, ...]) -> Budget:
     cost = LayoutCost("cache", {"attention": 512.0, "dense": 0.0, "identity": 0.0})
     return Budget({"cache": parse_amount("cache", amount)}, {"cache": cost}, reference, "d d", 100)

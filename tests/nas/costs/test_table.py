@@ -140,13 +140,6 @@ def measure_as(charge: Callable[[table.Layout], float]) -> Any:
     return lambda layouts: {name: charge(layout) for name, layout in layouts.items()}
 
 
-def test_a_table_has_every_candidate_and_whole_layouts() -> None:
-    layouts = table.spread_layouts(CANDIDATES, 3, 5, seed=0)
-    times = table.times_table(measure_as(lambda _: 1.0), CANDIDATES, 3, layouts[:3], layouts[3:])
-    assert times.by_label_ms == dict.fromkeys(("attention", "dense", "identity"), 0.0)
-    assert [len(times.wholes), len(times.held_out)] == [3, 2]
-
-
 def test_times_of_parts_come_from_stacks_less_a_model_without_slots() -> None:
     """A clock that charges 5 ms, 2 ms for each attention slot and 1 ms for each dense one."""
     charge = {"attention": 2.0, "dense": 1.0, "identity": 0.0}

@@ -9,7 +9,7 @@ import numpy as np
 
 from model import Layout, parse_layout, reads_context
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, RULES, method_of
+from nas.derivation import DERIVATIONS, method_of
 from nas.derivation.base import Request, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.training import Length
@@ -91,16 +91,6 @@ def test_500_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) ->
             assert all(map(reading, layouts)), seed
             derived[case.config.method] += 1
     assert min(count for name, count in derived.items() if name != "layout") > 15, derived
-
-
-def test_rules_place_one_in_every_number_of_slots() -> None:
-    candidates = tiny.candidates("attention", "dense")
-    cost = LayoutCost("flops", {"attention": 1.0, "dense": 1.0})
-    for method in sorted({*RULES} - {"random", "layout"}):
-        for slots in range(1, 9):
-            for p in range(1, 12):
-                request = Request(DeriveConfig(method=method, p=p), candidates, slots, cost)
-                assert reading(method_of(method)(request).layout)
 
 
 def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(

@@ -12,8 +12,6 @@ from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
-from nas.derivation.finals import Finals
-from nas.derivation.predictor import Predictor
 from nas.derivation.training import Length
 from tests import tiny
 from tests.nas.derivation.conftest import Asked
@@ -71,21 +69,6 @@ def test_it_finds_the_best_network_of_a_budget() -> None:
     assert COST(derived.layout) <= 12.5
 
 
-@pytest.mark.parametrize("judged", [Predictor, Finals])
-def test_by_default_it_is_the_method_that_a_replay_judges(
-    judged: type[Predictor] | type[Finals], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, answer = list[Any](), judged.__call__
-
-    def watched(self: Any, space: Any, train: Any) -> Any:
-        asked.append(self)
-        return answer(self, space, train)
-
-    monkeypatch.setattr(judged, "__call__", watched)
-    Training().derive(method=judged.__name__.lower())
-    assert asked == [judged()]
-
-
 def test_the_front_is_of_networks_that_no_cheaper_one_is_expected_to_beat() -> None:
     derived = Training().derive()
     flops = [one["flops_per_token"] for one in derived.front]
@@ -129,19 +112,3 @@ def test_of_the_first_design_only_as_many_are_probed_as_may_be() -> None:
     training = Training()
     training.derive(None, most=3)
     assert sum(trial.length == "half" for asked in training.asked for trial in asked) == 3
-
-
-def test_rules_of_further_kinds_are_probed_and_have_probes_of_their_own() -> None:
-    training = Training()
-    config = DeriveConfig.model_validate({"method": "predictor", "probes": {"least_chance": 0}})
-    candidates = tiny.candidates("attention", "dense", "short_conv", "identity")
-    method_of("predictor")(Request(config, candidates, 5, lambda layout: 1.0, train=training))
-    first, *_ = training.asked
-    probed = {"".join(slot.label[0] for slot in trial.layout) for trial in first}
-    assert {"sdsds", "sdsda"} <= probed
-    assert sum(trial.length == "half" for asked in training.asked for trial in asked) == 13
-
-
-def test_no_layout_within_the_budget_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no layout keeps all of derive\.budget"):
-        Training().derive(1.5)

@@ -10,11 +10,10 @@ import pytest
 
 from nas.derivation.predictor import Deviations, Predictor, features_of, rules_of_design
 from nas.derivation.training import Answer, Length, Space, Training, Trainings
-from tests.nas.derivation.conftest import KINDS, letters_of, space_of
+from tests.nas.derivation.conftest import letters_of
 from tests.nas.derivation.test_regression import beside, by_weights
 
 Results = dict[Training, float]
-LENGTHS: tuple[tuple[Length, int], ...] = (("half", 0), ("full", 1), ("full", 2))
 
 
 def trained(method: Predictor, space: Space, table: Results) -> tuple[Answer, list[list[Training]]]:
@@ -37,19 +36,6 @@ def test_the_first_design_has_rules_of_few_and_of_many_attention_blocks(bench: S
     assert design == ["addddd", "aadddd", "aaaadd", "aaaaad", "adadad", "aaaddd", "dddaaa"]
     proposing = replace(bench, proposed=(0, 63, 5))
     assert rules_of_design(proposing) == [*rules_of_design(bench), 0, 63]
-
-
-def test_rules_take_as_many_dense_blocks_as_there_may_be() -> None:
-    space = space_of(["aadd", "aad", "adad", "ada", "add", "adda", "ddaa"], 4)
-    assert {name: letters_of(space, number) for name, number in space.rules.items()} == {
-        "attention first 1": "add",
-        "spread 1": "add",
-        "early 1": "add",
-        "attention first 2": "aadd",
-        "spread 2": "adad",
-        "early 2": "aadd",
-        "dense first 2": "ddaa",
-    }
 
 
 def test_every_choice_is_that_of_a_slow_reference(bench: Space, bench_results: Results) -> None:
@@ -146,16 +132,3 @@ def test_the_lead_is_as_unsure_as_the_finals_lie_apart(
     assert calm_answer.network == wild_answer.network
     assert wild_answer.lead[0] == pytest.approx(calm_answer.lead[0]) != 0
     assert wild_answer.lead[1] > 1.5 * calm_answer.lead[1] > 0
-
-
-def test_a_space_smaller_than_the_cap_is_probed_whole() -> None:
-    space = space_of(["ad", "da", "aad", "dd"], 3)
-    table = {
-        Training(n, length, seed): 4.0 + 0.1 * n + (length == "half")
-        for n in range(4)
-        for length, seed in LENGTHS
-    }
-    answer, batches = trained(Predictor(least_chance=0.0), space, table)
-    assert {t.network for batch in batches[:-1] for t in batch} == set(range(4))
-    assert answer.network == 0
-    assert space.kinds == KINDS

@@ -74,10 +74,3 @@ def test_the_posterior_of_64_networks_is_that_of_a_direct_computation(
     assert now.sd_N**2 == pytest.approx(np.diag(cov_NN), abs=1e-10)
     for best in (0, 40):
         assert now.sd_beside_N(best) ** 2 == pytest.approx(beside(cov_NN, best), abs=1e-10)
-
-
-def test_two_trainings_of_one_network_count_as_two(bench: Space) -> None:
-    features = features_of(bench, Priors())
-    one = posterior(features, {Training(3, "full", 1): 4.0}, DEVIATIONS)
-    two = {Training(3, "full", seed): 4.0 for seed in (1, 2)}
-    assert posterior(features, two, DEVIATIONS).sd_N[3] < one.sd_N[3]

@@ -141,19 +141,3 @@ def test_a_search_ends_near_its_target(target: float) -> None:
     ratio, multiplier = searched((cost_constraint(COST, LABELS, target * uniform, 0.05),))
     assert ratio == pytest.approx(1.0, abs=0.03)
     assert multiplier > 0
-
-
-def test_alpha_moves_as_without_a_bound_where_it_holds() -> None:
-    step, state = make(30)
-    other_step, other = make(30)
-    bound = (cost_constraint(COST, LABELS, 1e6, 0.05),)
-    object.__setattr__(other_step, "constraints", bound)
-    other.multipliers = multipliers(bound)
-    for index in range(30):
-        batch = tiny.batch(seed=index, first=index == 0)
-        for each, its_state in ((step, state), (other_step, other)):
-            torch.manual_seed(index)
-            each(its_state, batch)
-            its_state.step += 1
-    assert torch.equal(state.parameters["alpha"], other.parameters["alpha"])
-    assert float(other.multipliers["cost"]) == 0.0

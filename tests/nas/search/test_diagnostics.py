@@ -59,14 +59,6 @@ def test_collapse_and_standstill_are_told(
     assert line.startswith(f"warning: {warning}")
 
 
-def test_a_random_walk_is_told_from_a_path() -> None:
-    generator = np.random.default_rng(1)
-    walk = generator.standard_normal((600, 8, 3)).cumsum(0).astype(np.float32) * 0.05
-    found = seen(walk)
-    assert found.mean_margin > 0.1
-    assert any("moved as noise would move it" in line for line in warnings_of(found))
-
-
 def test_the_false_alarm_rates_of_the_t_statistic() -> None:
     """A walk passes seldom; a path with as much signal as noise in each part nearly always."""
     generator = np.random.default_rng(2)

@@ -60,19 +60,6 @@ def test_two_paths_of_one_candidate_are_one() -> None:
     assert sum(search_flops(plan, [8.0], REST, SLOTS)) == pytest.approx(20 * 3 * (REST + 16.0))
 
 
-def test_a_step_in_which_alpha_moves_costs_more() -> None:
-    config = SearchConfig.model_validate(
-        {
-            "steps": 8,
-            "optimiser": {"warmup_steps": 2},
-            "alpha": {"warmup_fraction": 0.5, "every": 2},
-        }
-    )
-    flops_N = search_flops(SearchPlan(config, 8, memory=0, segment=1), FLOPS, REST, SLOTS)
-    both = 3 * ONE + 2 * ALL
-    assert flops_N == [3 * ONE] * 4 + [both, 3 * ONE] * 2
-
-
 STEPS = 101
 SCHEDULES = ["cosine", "linear", "constant"]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 import derive
 import search
@@ -16,40 +15,10 @@ from model import load_architecture
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
 from tests import tiny
-from tests.nas.search.test_step import make, weights
+from tests.nas.search.test_step import make
 from tests.test_pipeline import rows
-from training.checkpoint import read_checkpoint, save_checkpoint
-from training.distributed import ALONE
 
 START_LC = torch.tensor([[0.3, -0.1, 0.7]] * 3)
-
-
-def trained(folder: Path, cut: int | None, **options: str) -> tuple[list[Tensor], Tensor]:
-    """Weights and alpha after 24 steps, saved and read back after `cut` of them."""
-    step, state = make(24, estimator="spos", resample_every=1, **options)
-    state.parameters["alpha"].data = START_LC.clone()
-    before = weights(state.model)
-    for index in range(24):
-        if index == cut:
-            save_checkpoint(folder / "x.safetensors", state, "identity", ALONE)
-            state = make(24, estimator="spos", resample_every=1, **options)[1]
-            read_checkpoint(folder / "x.safetensors", "identity", ALONE).restore(state)
-        step(state, tiny.batch(seed=1000 + index, first=index == 0))
-        state.step += 1
-    after = weights(state.model)
-    assert not any(torch.equal(one, two) for one, two in zip(before, after, strict=True))
-    return after, state.parameters["alpha"].detach()
-
-
-@pytest.mark.parametrize("data", ["prequential", "shared"])
-def test_alpha_stays_bit_identical_while_all_weights_train_through_a_resume(
-    data: str, tmp_path: Path
-) -> None:
-    whole, alpha_LC = trained(tmp_path, None, data=data)
-    again, again_LC = trained(tmp_path, 5, data=data)
-    assert torch.equal(alpha_LC, START_LC)
-    assert torch.equal(again_LC, START_LC)
-    assert all(torch.equal(one, two) for one, two in zip(whole, again, strict=True))
 
 
 def test_alpha_may_learn_by_another_estimator_while_the_weights_see_uniform_draws() -> None:

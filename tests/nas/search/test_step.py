@@ -185,16 +185,6 @@ def test_each_rank_has_dropout_of_its_own_for_alpha(monkeypatch: pytest.MonkeyPa
     assert len(keys) == 2
 
 
-def test_an_alpha_step_leaves_the_weights_and_their_gradients_alone() -> None:
-    step, state = make(data="prequential")
-    state.step = 5
-    before = weights(state.model)
-    step._alpha_step(state, tiny.batch())
-    assert all(torch.equal(a, b) for a, b in zip(before, weights(state.model), strict=True))
-    assert all(parameter.grad is None for parameter in state.model.parameters())
-    assert state.parameters["alpha"].abs().sum() > 0
-
-
 def test_prequential_alpha_sees_the_batch_before_the_weights_train_on_it() -> None:
     """The alpha step's gradient is that of the weights before this step on this step's batch."""
     step, state = make(data="prequential")
@@ -217,19 +207,6 @@ def test_split_alpha_reads_its_own_stream_in_order_with_its_own_memory() -> None
     assert step.alpha_batches.asked == [0, 1, 2, 3, 4]
     assert state.streams["alpha"].seen_B.tolist() == [20, 20]
     assert state.streams["weights"].seen_B.tolist() == [48, 48]
-
-
-def test_shared_takes_both_gradients_from_one_pass() -> None:
-    step, state = make(data="shared", warmup_fraction=0.0)
-    batch = tiny.batch(seed=5, first=True)
-    mix = step.mix(state)
-    net = state.model
-    h_BTD, _, _ = net(batch.input_BT, net.initial_state(2), mix)
-    loss = net.nll(h_BTD, batch.target_BT).mean()
-    (expected_LC,) = torch.autograd.grad(loss, [state.parameters["alpha"]])
-    step(state, batch)
-    grad_LC = state.parameters["alpha"].grad
-    assert torch.allclose(grad_LC, expected_LC, atol=1e-12)
 
 
 LOSING = (

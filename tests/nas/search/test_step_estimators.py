@@ -50,22 +50,6 @@ def weights_of(state: TrainState) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in state.model.named_parameters()}
 
 
-@pytest.mark.parametrize("data", ["prequential", "split"])
-@pytest.mark.parametrize("draw", range(6))
-def test_alphas_gradient_is_that_of_its_own_estimator_at_the_same_noise(
-    data: str, draw: int
-) -> None:
-    found = {}
-    for weights, alpha in (("single_path", "straight_through"), ("straight_through", None)):
-        step, state = make(weights, alpha, data=data)
-        step = replace(step, seed=draw)
-        step(state, tiny.batch(first=True))
-        found[weights] = state.parameters["alpha"].grad
-    one_LC, two_LC = found.values()
-    assert torch.equal(one_LC, two_LC)
-    assert float(one_LC.abs().min()) > 0
-
-
 def test_both_steps_draw_the_same_candidates() -> None:
     step, state = make("single_path", "straight_through", data="prequential")
     seen = set()
@@ -142,33 +126,6 @@ def test_candidates_that_are_not_drawn_are_left_alone(alpha: str, kind: str) -> 
     moved = [name for name in parameters if not torch.equal(before[name], parameters[name])]
     assert any("slots.0.blocks.attention" in name for name in moved)
     assert any("slots.1.blocks.dense" in name for name in moved)
-
-
-def test_alphas_estimator_changes_alpha_and_no_weight_before_the_draws_differ() -> None:
-    ends = {}
-    for alpha in (None, "straight_through", "soft"):
-        step, state = make("single_path", alpha, data="prequential")
-        drawing(step, (0, 1, 0))(state, tiny.batch(first=True))
-        ends[alpha] = (weights_of(state), state.parameters["alpha"].grad)
-    for name, weight in ends[None][0].items():
-        assert torch.equal(weight, ends["straight_through"][0][name])
-        assert torch.equal(weight, ends["soft"][0][name])
-    grads = [grad for _, grad in ends.values()]
-    assert not any(torch.equal(grads[0], other) for other in grads[1:] if other is not None)
-
-
-@pytest.mark.parametrize("every", [1, 3])
-def test_alphas_candidates_are_computed_every_so_many_steps_only(every: int) -> None:
-    """single_path computes one candidate a slot; only alpha's own step all of them."""
-    step, state = make("single_path", "straight_through", data="prequential", every=every)
-    computed: list[int] = []
-    dense = state.model.slots[0].blocks["dense"]
-    dense.register_forward_hook(lambda *_: computed.append(state.step))
-    step = drawing(step, (0, 0, 0))
-    for index in range(7):
-        step(state, tiny.batch(seed=index, first=index == 0))
-        state.step += 1
-    assert computed == list(range(0, 7, every))
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,6 @@ def test_constant_has_one_value() -> None:
     assert {tau_at(config, step, alpha_start=3, steps=10) for step in range(10)} == {0.7}
 
 
-def test_the_schema_offers_what_is_registered() -> None:
-    schema = TauConfig.model_json_schema()["properties"]["schedule"]["enum"]
-    assert schema == [*TAU_SCHEDULES, "learnable"]
-
-
 LEARNABLE = {"schedule": "learnable", "start": 0.8, "floor": 0.2}
 LABELS = ["attention", "dense", "identity"]
 

@@ -28,15 +28,6 @@ def test_two_searches_by_hand() -> None:
     assert found.searches == (4, 9)
 
 
-def test_kappa_of_uneven_shares() -> None:
-    """By chance two agree in five of six slots here; that is no reason to have no kappa."""
-    counts_LC = np.array([[3, 0]] * 6 + [[0, 3]])
-    assert fleiss_kappa(counts_LC) == pytest.approx(1)
-    uneven = agreement([0, 1, 2], np.array([[0, 0, 0, 0, 0, 0, 1]] * 2 + [[0] * 7]))
-    by_chance = (19 / 21) ** 2 + (2 / 21) ** 2
-    assert uneven.kappa == pytest.approx((19 / 21 - by_chance) / (1 - by_chance), abs=1e-6)
-
-
 def test_full_agreement_is_1_and_one_candidate_everywhere_is_nothing() -> None:
     same = agreement([0, 1, 2], np.array([[0, 1, 2, 1, 0, 2]] * 3))
     assert same.kappa == 1

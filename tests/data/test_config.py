@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from data import CORPORA, DataConfig
+from data import DataConfig
 
 
 def of(corpus: str, **more: object) -> dict[str, object]:
@@ -41,7 +41,3 @@ TREE = {"folder": "x", "include": ["*"]}
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         DataConfig.model_validate(settings)
-
-
-def test_editors_complete_the_registered_names() -> None:
-    assert DataConfig.model_json_schema()["properties"]["corpus"]["enum"] == list(CORPORA)

@@ -15,7 +15,7 @@ import pytest
 
 from data import SPLITS, DataConfig, load_corpus, prepare
 from data.corpora import downloaded
-from data.corpora.downloaded import Remote, fetch, open_member
+from data.corpora.downloaded import Remote, fetch
 from data.text import to_bytes
 
 from .server import Server
@@ -156,16 +156,6 @@ def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
         assert (ready.tokens[split] == ready.tokenizer.doc_id).sum() == 1
 
 
-def test_addresses_of_ones_own_replace_the_published_ones(
-    server: Server, publish: Callable[..., None], tmp_path: Path
-) -> None:
-    publish("wikitext-2", wikitext_members())
-    elsewhere = [server.address("/gone"), server.address("/mirror")]
-    server.answers["/mirror"] = server.answers["/archive"]
-    load_corpus(data("wikitext-2", addresses=elsewhere), tmp_path, tmp_path)
-    assert server.asked == ["/gone", "/mirror"]
-
-
 CONTENT = random.Random(0).randbytes(300_000)
 WRONG = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
 
@@ -246,15 +236,6 @@ def test_wrong_content_is_refused_and_removed_and_the_next_address_tried(
         assert server.asked[1:] == ["/wrong", "/good"]
 
 
-@pytest.mark.parametrize("status", [403, 404, 500, 503])
-def test_an_error_page_leads_to_the_next_address(server: Server, folder: Path, status: int) -> None:
-    server.answers["/bad"] = lambda handler: handler.give(status, b"no")
-    told: list[str] = []
-    assert_whole(fetch(remote(server, "/bad", "/good"), folder, progress=told.append))
-    assert server.asked == ["/bad", "/good"]
-    assert f"HTTP {status}" in told[0]
-
-
 @pytest.mark.parametrize("target", ["/loop", "file:///etc/passwd", "data:,x"])
 def test_redirects_end_and_lead_to_the_web_only(server: Server, folder: Path, target: str) -> None:
     server.answers["/loop"] = lambda handler: handler.give(302, b"", Location=target)
@@ -291,13 +272,3 @@ def test_a_file_put_there_by_hand_is_checked_and_kept(server: Server, folder: Pa
             fetch(remote(server, "/good"), folder)
         assert by_hand.read_bytes() == content
     assert not server.asked
-
-
-def test_a_member_comes_out_exactly(tmp_path: Path) -> None:
-    archive, text = tmp_path / "a.zip", b"the member's own text\n" * 500
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as opened:
-        opened.writestr("box/other", b"another")
-        opened.writestr("box/text", text)
-    with open_member(archive, "box/text") as stream:
-        assert b"".join(stream) == text
-    assert list(tmp_path.iterdir()) == [archive]

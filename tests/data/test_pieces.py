@@ -139,16 +139,3 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(
     assert said in message
     assert "\n" not in message
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None:
-    def refusal(config: DataConfig) -> str:
-        with pytest.raises(ValueError, match=r"^data\.tokenizer\.model: ") as caught:
-            prepare(config, tmp_path, tmp_path / "cache")
-        return str(caught.value)
-
-    config = of_model(own_files, tmp_path, WHOLE)
-    (tmp_path / "x.model").unlink()
-    assert "x.model: no such file; relative paths" in refusal(config)
-    (tmp_path / "x.model").mkdir()
-    assert "x.model: is not a file" in refusal(config)

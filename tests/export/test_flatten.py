@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,24 +41,3 @@ def test_the_file_holds_the_code_of_its_kinds_alone_and_is_always_the_same() -> 
     defined = {node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
     assert {"AttentionBlock", "DenseBlock", "LanguageModel", "ParnasForCausalLM"} <= defined
     assert not {"RoutingBlock", "GatedDeltaBlock", "Section", "Architecture"} & defined
-
-
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [("from torch import device as Tensor", "Tensor"), ("from model.ops import drop as f", "f")],
-)
-def test_what_one_file_cannot_hold_is_refused(
-    monkeypatch: pytest.MonkeyPatch, line: str, name: str
-) -> None:
-    """Else a name would mean another thing there than in its module."""
-    known = flatten.read_module(flatten.START)
-    node, use = ast.parse(f"{line}\ndef more() -> None:\n    {name}()\n").body
-    assert isinstance(node, ast.ImportFrom)
-    imported = {**known.imported, name: (node.module or "", node.names[0].name)}
-    changed = replace(known, defined={"more": use, **known.defined}, imported=imported)
-    plain = flatten.read_module
-    monkeypatch.setattr(
-        flatten, "read_module", lambda m: changed if m == flatten.START else plain(m)
-    )
-    with pytest.raises(ValueError, match=name):
-        flatten.modelling_source(["attention"])

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from export.attention import check_room
-from export.blocks import FORMS, form_of
+from export.blocks import FORMS
 from export.graph import GraphModel
 from model import BLOCKS, Candidate, LanguageModel, ModelOptions, SoftmaxConfig
 from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
@@ -112,19 +111,6 @@ def test_an_id_that_the_vocabulary_lacks_is_refused(softmax: dict[str, Any], wro
     graph = graph_of(language_model([[candidate("identity")]], **softmax))
     with pytest.raises(IndexError):
         graph(torch.tensor([[0, wrong]]), graph.zeros(1))
-
-
-def test_a_kind_without_a_form_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    block = BLOCKS["persistent"].block
-    monkeypatch.delitem(FORMS, block)
-    with pytest.raises(ValueError, match=r"^persistent: no graph .* can hold this kind"):
-        graph_of(language_model([[candidate("persistent")]]))
-
-    class Own(nn.Module):
-        pass
-
-    with pytest.raises(ValueError, match=r"^Own: "):
-        form_of(Own())
 
 
 def test_a_memory_that_no_graph_holds_is_refused_before_it_is_made() -> None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +76,6 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
 
 
-def test_the_newest_is_the_last_one(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, "identity")
-    assert checkpoints.find() is None
-    assert checkpoints.newest() == "there is no checkpoint yet, so it begins again at step 0"
-    state = tiny.state_of(tiny.supernet())
-    for state.step in (3, 4):
-        checkpoints.save(state)
-    assert (
-        checkpoints.newest() == f"the last whole checkpoint is that of step 4 ({tmp_path / LAST})"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == [LAST]
-
-
 def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
     path, checkpoints = tmp_path / LAST, Checkpoints(tmp_path, "me")
     checkpoints.save(trained(1))
@@ -103,15 +89,6 @@ def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
     save_file({"x": torch.zeros(1)}, path)
     with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint"):
         checkpoints.find()
-
-
-def test_tied_weights_are_saved_and_come_back(tmp_path: Path) -> None:
-    state, other = (tiny.state_of(tiny.supernet(seed=seed)) for seed in (0, 1))
-    for each in (state, other):
-        each.multipliers = {name: each.loss_sum for name in ("a", "b")}
-    through_a_file(tmp_path / LAST, state, other)
-    assert_same_tensors(state, other)
-    assert read_header(tmp_path / LAST)["best"] == asdict(Best())
 
 
 @pytest.mark.parametrize(

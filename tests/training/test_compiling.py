@@ -9,9 +9,7 @@ import torch
 
 import retrain
 from tests import tiny
-from tests.test_kill import assert_same, command, killed_once, to_the_end
 from tests.training.test_recompute import FORWARD, search_step
-from training.config import RunConfig
 from training.runtime import compiled_run
 
 
@@ -68,22 +66,6 @@ def test_compiled_spans_are_those_that_are_not() -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
 
 
-@pytest.mark.slow
-def test_law_8_a_compiled_run_that_was_killed_ends_as_one_never_killed(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    """With dropout, with batches of two widths, in processes of their own."""
-    settings = ["run.compile=true", "run.checkpoint_every=7", "data.segment=18"]
-    settings += ["search.estimator=single_path", "search.steps=60", "model.slots=2"]
-    settings += ["run.figures=false"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    to_the_end(command("search.py", experiment_file, whole, *settings))
-    arguments = command("search.py", experiment_file, killed, *settings)
-    killed_once(arguments, killed / "search/seed-0/metrics.jsonl", after=25)
-    to_the_end(arguments)
-    assert_same(whole / "search/seed-0", killed / "search/seed-0")
-
-
 def test_a_missing_compiler_is_one_line(
     experiment_file: Path,
     tmp_path: Path,
@@ -101,11 +83,3 @@ def test_a_missing_compiler_is_one_line(
         retrain.main([*arguments, "--set", "run.compile=true"])
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert "run.compile: torch finds no C++ compiler (g++, or what CXX names); install it" in line
-
-
-def test_a_kernel_and_compiled_slots_are_not_asked_for_together() -> None:
-    for path in ("with_bias", "fused"):
-        message = f"attention: {path} has no effect with compile true; give auto, or set compile"
-        with pytest.raises(ValueError, match=message):
-            RunConfig(attention=path, compile=True)
-    assert RunConfig(compile=True).attention == "auto"

@@ -21,13 +21,6 @@ def test_the_perplexities_are_powers_of_each_other() -> None:
     assert found.word_perplexity == pytest.approx(60.5, abs=0.2)
 
 
-def test_with_words_the_row_has_both_numbers() -> None:
-    row = Evaluation(nats=10.0, tokens=5, bytes=20, words=4).row()
-    assert row["words"] == 4
-    assert row["word_perplexity"] == pytest.approx(math.exp(2.5))
-    assert math.isfinite(Evaluation(nats=1e9, tokens=5, bytes=20, words=4).word_perplexity or 0)
-
-
 @pytest.mark.parametrize(
     ("memory", "segment", "most", "passes"),
     [

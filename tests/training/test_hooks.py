@@ -189,19 +189,3 @@ def test_time_is_reckoned_by_the_work_that_is_left(
     shown.train_line(row(step))
     shown.close()
     assert (tmp_path / "train.log").read_text().endswith(f"  left {left}\n")
-
-
-def test_what_blocks_say_stands_in_a_line_for_each_name(tmp_path: Path) -> None:
-    shown = Screen(tmp_path / "train.log", title="retrain", start=0, work=[1.0] * 20)
-    shown.block_lines(
-        10,
-        [
-            {"slot": 0, "label": "spans", "numbers": {"keys": [1.0, 255.96], "load": [0.125]}},
-            {"slot": 4, "label": "spans", "numbers": {"keys": [float(n) for n in range(17)]}},
-        ],
-    )
-    shown.close()
-    assert (tmp_path / "train.log").read_text().splitlines() == [
-        "retrain     10/20  spans, keys: slot 0: 1 256; slot 4: 0 to 16 (17)",
-        "retrain     10/20  spans, load: slot 0: 0.125",
-    ]

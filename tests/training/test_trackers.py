@@ -3,30 +3,12 @@
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
 
 import pytest
 
-from pipeline import cli
-from pipeline.experiment import load_experiment
 from tests.runs import Capture
 from training.config import RunConfig
 from training.trackers import TRACKERS, TrackedPhase
-
-
-def test_the_schema_names_the_registered_trackers() -> None:
-    (names, _) = get_args(RunConfig.model_fields["trackers"].annotation)
-    assert get_args(names) == tuple(TRACKERS)
-
-
-def test_the_flags_add_up(experiment_file: Path) -> None:
-    parser = cli.parser("doc")
-    cli.add_trackers(parser)
-    flags = ["--wandb", "--set", "run.seed=3", "--tensorboard", "--wandb"]
-    arguments = parser.parse_args([str(experiment_file), *flags])
-    run = load_experiment(experiment_file, arguments.set).run
-    assert (run.seed, run.trackers) == (3, ("wandb", "tensorboard"))
-    assert parser.parse_args([str(experiment_file)]).set == []
 
 
 class FailingRun:

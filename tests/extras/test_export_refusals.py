@@ -1,19 +1,14 @@
 """What `python -m tools.export` refuses: one line, exit code 2, and nothing is left behind."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from data.tokenizers import TOKENIZERS
-from data.tokenizers.sentencepiece import train_pieces
-from model import TokenizerIdentity, load_architecture, load_model, save_model
-from tests.data.models import TEXT, ranked
+from model import load_model, save_model
 from tests.extras.huggingface import save_source
 from tests.model.tiny import candidate
-from tests.refusal import refused as refused_plainly
 from tests.runs import refused
 from tools import export as command
 
@@ -83,34 +78,6 @@ def test_a_changed_tokenizer_is_seen(model: Path, capsys: Capture) -> None:
     whole[-3] ^= 1
     (model / "tokenizer.json").write_bytes(whole)
     assert "tokenizer.json: " in refusal(capsys, model, model.parent / "out")
-
-
-def test_shapes_that_no_tensor_has_take_no_memory(model: Path, capsys: Capture) -> None:
-    content = json.loads((model / "architecture.json").read_text())
-    wide = json.loads(json.dumps(content))
-    wide["slots"][1]["d_ffn"] = 2**20
-    (model / "architecture.json").write_text(json.dumps(wide))
-    said = refused_plainly(command.main, capsys, model, "--to", "hf", model.parent / "out")
-    assert "model.safetensors: does not fit" in said.splitlines()[0]
-    assert "shape [12, 8], the architecture says [1048576, 8]" in said
-    assert len(said.splitlines()) == 4
-    (model / "architecture.json").write_text(json.dumps({**content, "vocabulary_size": 2**24}))
-    assert "257 ids) is not the one that the model was trained with" in refusal(
-        capsys, model, model.parent / "out"
-    )
-
-
-def test_a_tokenizer_of_another_size_is_refused(model: Path, capsys: Capture) -> None:
-    other = ranked(TOKENIZERS["bpe"].load(train_pieces("bpe", [TEXT * 3], 340), False))
-    other.save(model)
-    assert "is not the one that the model was trained with" in refusal(
-        capsys, model, model.parent / "out"
-    )
-    architecture = load_architecture(model / "architecture.json").model_copy(
-        update={"tokenizer": TokenizerIdentity(digest=other.digest)}
-    )
-    save_model(model, load_model(model), architecture)
-    assert "340 ids) is not the one that the model" in refusal(capsys, model, model.parent / "out")
 
 
 def test_weights_of_other_numbers_are_refused(tmp_path: Path, capsys: Capture) -> None:

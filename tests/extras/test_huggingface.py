@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from export.huggingface.flatten import modelling_source
 from model import BLOCKS, Candidate, ModelOptions, SoftmaxConfig
 from tests.extras.huggingface import IDS, Exported, export, greedy, load, tokens
 from tests.model.tiny import candidate
@@ -128,22 +127,6 @@ def test_what_a_mask_leaves_out_is_not_there(exported: Any, kind: str) -> None:
         close(out.loss, torch.cat(nats).mean())
 
 
-@pytest.mark.parametrize("kind", ["attention", "gated_delta", "routing", "short_conv"])
-def test_beams_and_draws_are_those_without_a_memory(exported: Any, kind: str) -> None:
-    theirs = exported(kind).theirs
-    for how in ({"num_beams": 3}, {"do_sample": True, "top_k": 5, "num_return_sequences": 2}):
-        made = []
-        for use_cache in (True, False):
-            torch.manual_seed(0)
-            made.append(
-                theirs.generate(
-                    **padded([tokens(1, 9)[0], tokens(1, 4)[0]]),
-                    max_new_tokens=8, eos_token_id=None, use_cache=use_cache, **how,
-                )
-            )  # fmt: skip
-        assert torch.equal(*made)
-
-
 def test_generation_goes_on_from_a_memory_several_times(exported: Any) -> None:
     theirs, prompt = exported("gated_delta").theirs, tokens(2, 9)
     more = partial(theirs.generate, eos_token_id=None, pad_token_id=0)
@@ -184,13 +167,6 @@ def test_other_numbers_and_a_training(exported: Any, kind: str) -> None:
             h_BTD, _, aux = own(ids, own.initial_state(2))
             nats = own.nll(h_BTD[:, :-1], ids[:, 1:]).mean() + (0 if aux is None else aux)
             torch.testing.assert_close(out.loss, nats)
-
-
-@pytest.mark.parametrize("kind", ["attention", "routing"])
-def test_the_code_is_what_our_sources_give(exported: Any, kind: str) -> None:
-    folder = exported(kind).folder
-    wanted = modelling_source({"attention", kind})
-    assert (folder / "modeling_parnas.py").read_text() == wanted
 
 
 def test_the_folder_loads_where_parnas_is_not(exported: Any, tmp_path: Path) -> None:

@@ -296,16 +296,6 @@ def test_a_graph_that_is_not_the_model_gets_no_name(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_too_large_for_a_file_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(exporter, "MOST_BYTES", 1000)
-    said = refused(command.main, capsys, folder, "--to", "onnx", tmp_path / "out")
-    assert "more than one ONNX file holds" in said
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_int8_without_a_text_or_on_none_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from report import html
 from report.page import write_report
 from report.searches import SEARCH_FIGURES
 from report.sweep.page import write_sweep_report
@@ -140,23 +139,6 @@ def test_the_answer_lies_on_one_screen(browser, tmp_path, slots, scheme):
     visit.context.close()
 
 
-@pytest.mark.parametrize(("slots", "shortest"), [(6, 1000), (16, 1000), (32, 60)])
-def test_a_narrower_screen_names_the_chosen_blocks_and_does_not_scroll_sideways(
-    browser, tmp_path, slots, shortest
-):
-    """In two columns a long name is cut behind some eight letters, in one none is."""
-    visit = Visit(browser, run_of(tmp_path, slots))
-    for width in (360, 700, 1000, 1100, 1160, WIDTH):
-        visit.page.set_viewport_size({"width": width, "height": HEIGHT})
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
-        widths = visit.page.locator("section.first .own .kind").evaluate_all(
-            "all => all.map(one => [one.scrollWidth, one.clientWidth])"
-        )
-        assert len(widths) == slots
-        assert all(shown >= min(whole, shortest) for whole, shown in widths)
-    visit.context.close()
-
-
 def test_what_is_known_before_a_comparison_lies_on_one_screen(browser, tmp_path):
     make = Maker(tmp_path / "run")
     search_of(make, 12)
@@ -205,16 +187,5 @@ def test_the_page_of_a_sweep_lies_on_one_screen_too(browser, tmp_path):
     ]
     visit = Visit(browser, write_sweep_report(tmp_path, sweeper.sweep(rows, 2, best=[5, 0])))
     visit.fits()
-    visit.is_quiet()
-    visit.context.close()
-
-
-def test_many_links_to_the_parts_of_a_page_take_several_lines(browser, tmp_path):
-    """A run with every phase has more of them than a line holds."""
-    body = html.render("exhibit.html.j2", pictures=[])
-    sections = [html.Section(f"part{n}", "What was trained for it", body) for n in range(14)]
-    file = html.write_page(tmp_path / "page.html", "many", sections, 20)
-    visit = Visit(browser, file)
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
     visit.is_quiet()
     visit.context.close()

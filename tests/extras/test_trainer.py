@@ -1,8 +1,6 @@
 """transformers' Trainer on an exported folder: it trains, evaluates, resumes and saves."""
 
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,21 +81,3 @@ def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
         run.train()
         losses.append([float(row["loss"]) for row in run.state.log_history if "loss" in row])
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-
-
-def test_the_folder_trains_without_parnas(exported: Exported, tmp_path: Path) -> None:
-    code = f"""
-import sys, torch
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
-model = AutoModelForCausalLM.from_pretrained({str(exported.folder)!r}, trust_remote_code=True)
-rows = [{{"input_ids": row, "labels": row}} for row in torch.randint(257, (8, 9))]
-how = TrainingArguments({str(tmp_path)!r}, max_steps=1, report_to=[], use_cpu=True)
-run = Trainer(model, how, train_dataset=rows, eval_dataset=rows)
-run.train()
-print(run.evaluate()["eval_loss"])
-assert not {{"nas", "training", "pipeline", "export"}} & {{n.split(".")[0] for n in sys.modules}}
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr

@@ -135,14 +135,6 @@ def test_a_machine_that_stays_busy_is_given_up_and_the_time_waited_is_said(
     assert len(rests) == 3
 
 
-def test_a_busy_machine_gives_no_figure_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings(monkeypatch, [1.0, 1.5, 1.2])
-    measured = measure(3, patience_s=0.0)
-    assert measured.median_ms == {}
-    assert "not measured: other processes used 1.0 cores, above 0.25 of a core (s" in measured.note
-    assert " after " not in measured.note
-
-
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():
     generator = np.random.default_rng(0)
     for n in (6, 30, 101):

@@ -19,12 +19,6 @@ KEY = {
 }
 
 
-def test_floor_and_scale_are_found_again() -> None:
-    summed_N = np.array([1.0, 2.0, 4.0, 8.0])
-    floor, scale = fit_correction(summed_N, 0.5 + 0.9 * summed_N)
-    assert (floor, scale) == pytest.approx((0.5, 0.9))
-
-
 def test_the_correction_minimises_relative_errors() -> None:
     generator = np.random.default_rng(0)
     summed_N = generator.uniform(1, 10, size=30)
@@ -149,14 +143,3 @@ def test_times_of_parts_come_from_stacks_less_a_model_without_slots() -> None:
     assert times.by_label_ms == pytest.approx(charge)
     assert (times.floor_ms, times.scale) == pytest.approx((0.0, 1.0), abs=1e-9)
     assert times.agreement[0] == pytest.approx(0, abs=1e-12)
-
-
-def test_random_layouts_are_spread_from_one_kind_to_all_mixed() -> None:
-    layouts = table.spread_layouts(CANDIDATES, 8, 200, seed=0)
-    kinds = [len({slot.label for slot in layout}) for layout in layouts]
-    assert {1, 2, 3} == set(kinds)
-    counts = np.bincount([sum(slot.label == "dense" for slot in layout) for layout in layouts])
-    assert len(counts) == 9
-    assert counts.min() >= 3
-    assert layouts == table.spread_layouts(CANDIDATES, 8, 200, seed=0)
-    assert layouts != table.spread_layouts(CANDIDATES, 8, 200, seed=1)

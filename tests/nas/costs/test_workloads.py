@@ -97,13 +97,3 @@ def test_a_pass_is_computed_in_what_its_key_says(
 def test_a_model_without_slots_can_be_timed() -> None:
     for workload in WORKLOADS.values():
         workload(tiny.language_model([], dtype=torch.float32), shapes())()
-
-
-def test_the_key_of_a_time_names_its_shape_and_threads() -> None:
-    given = shapes(batch=2, segment=8)
-    assert given.key("latency") == {
-        "device": "cpu", "threads": torch.get_num_threads(), "dtype": "float32", "batch": 2,
-        "segment": 8, "torch": torch.__version__,
-    }  # fmt: skip
-    assert given.key("decode")["segment"] == 1
-    assert given.key("train_step")["batch"] == 4

@@ -1,5 +1,6 @@
 """The method `finals` on made-up nats: what is trained once and again, and what it answers."""
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,16 @@ from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.finals import Finals
-from nas.derivation.training import NONE, Answer, Kinds, Length, Space, Training, Trainings
+from nas.derivation.training import (
+    NONE,
+    Answer,
+    Kinds,
+    Length,
+    Space,
+    Training,
+    Trainings,
+    training_noise,
+)
 from tests import tiny
 from tests.nas.derivation.conftest import Asked
 from training.signals import Diverged
@@ -160,3 +170,29 @@ def test_where_all_trainings_diverged_there_is_no_answer(method: str, length: st
     with pytest.raises(Diverged) as diverged:
         method_of(method)(request)
     assert str(diverged.value).startswith(f"all {len(asked)} trainings of {length} length diverged")
+
+
+def results_of(nats_NS: np.ndarray) -> dict[Training, float]:
+    return {
+        Training(n, "full", s): float(nats) for (n, s), nats in np.ndenumerate(nats_NS)
+    }  # fmt: skip
+
+
+def test_it_is_the_deviation_of_what_networks_and_seeds_do_not_explain() -> None:
+    generator = np.random.default_rng(0)
+    noise_NS = generator.normal(0, 0.05, (400, 3))
+    nats_NS = 4 + generator.normal(0, 1, (400, 1)) + generator.normal(0, 1, (1, 3)) + noise_NS
+    found = training_noise(range(400), range(3), results_of(nats_NS), 0.01)
+    assert found == pytest.approx(0.05, rel=0.05)
+    assert training_noise(range(400), range(3), results_of(nats_NS), 0.2) == 0.2
+
+
+def test_of_two_networks_with_two_seeds_one_difference_is_left() -> None:
+    nats_NS = np.array([[4.0, 4.1], [4.0, 4.5]])
+    assert training_noise((0, 1), (0, 1), results_of(nats_NS), 0.0) == pytest.approx(0.2)
+
+
+def test_where_nothing_can_be_estimated_it_is_the_least() -> None:
+    nats_NS = np.array([[4.0, math.inf], [4.0, 4.5]])
+    assert training_noise((0, 1), (0, 1), results_of(nats_NS), 0.012) == 0.012
+    assert training_noise((0, 1), (0,), results_of(nats_NS), 0.012) == 0.012

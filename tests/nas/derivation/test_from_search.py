@@ -88,10 +88,6 @@ def test_top_k_takes_the_best_by_score_of_the_likeliest(by: Derive) -> None:
     assert derived.evidence.inherited.nats_per_token == pytest.approx(min(nats), abs=1e-6)
 
 
-def test_top_1_is_argmax(by: Derive) -> None:
-    assert by("top_k", top=1).layout == by("argmax").layout
-
-
 def test_sampled_scores_each_drawn_layout_once_and_takes_the_best(by: Derive) -> None:
     derived = by("sampled", samples=60, seed=5)
     assert set(by.asked.values()) == {1}
@@ -137,13 +133,6 @@ def test_argmax_takes_the_likeliest_layout_of_a_budget(by: Derive, flops: float)
     ranked = [log_pi[layout] for layout in derived.ranked]
     assert ranked == sorted(ranked, reverse=True)
     assert set(derived.ranked) == set(log_pi)
-
-
-def test_evolution_is_the_same_for_a_seed_only(by: Derive) -> None:
-    options = {"population": 8, "generations": 3}
-    one = by("evolution", seed=1, **options)
-    assert layouts(one) == layouts(by("evolution", seed=1, **options))
-    assert layouts(one) != layouts(by("evolution", seed=2, **options))
 
 
 def test_half_of_the_first_generation_is_drawn_from_pi(tmp_path: Path) -> None:

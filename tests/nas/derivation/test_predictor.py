@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from model import Layout, layout_letters, parse_layout
+from model import Layout, layout_letters
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
@@ -67,23 +67,6 @@ def test_it_finds_the_best_network_of_a_budget() -> None:
     assert not any(trial.length == "half" for trial in finals)
     assert {trial.seed for trial in finals} == {1, 2}
     assert COST(derived.layout) <= 12.5
-
-
-def test_the_front_is_of_networks_that_no_cheaper_one_is_expected_to_beat() -> None:
-    derived = Training().derive()
-    flops = [one["flops_per_token"] for one in derived.front]
-    nats = [one["expected_nats"] for one in derived.front]
-    assert flops == sorted(set(flops))
-    assert nats == sorted(set(nats), reverse=True)
-    candidates = tiny.candidates("attention", "dense", "identity")
-    assert [COST(parse_layout(one["layout"], candidates)) for one in derived.front] == flops
-    expected = {one["layout"]: one["expected_nats"] for one in derived.trained}
-    best = min(expected[layout] for layout in expected)
-    assert nats[-1] <= best
-    for one in derived.front:
-        if one["layout"] == layout_letters(derived.layout):
-            assert one["expected_sd"] == 0.0
-        assert one["expected_nats"] == expected.get(one["layout"], one["expected_nats"])
 
 
 def test_every_training_is_reported_with_what_is_expected() -> None:

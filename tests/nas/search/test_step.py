@@ -14,7 +14,6 @@ from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.config import OptimiserConfig
-from training.distributed import Ranks
 from training.optim import rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
@@ -164,25 +163,6 @@ def test_alphas_dropout_is_another_in_each_step_and_seed_and_the_same_again() ->
     assert torch.equal(one, gradient())
     for other in (gradient(at=6), gradient(seed=1)):
         assert not torch.allclose(one, other, atol=1e-3)
-
-
-def test_each_rank_has_dropout_of_its_own_for_alpha(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Asked(Exception):
-        pass
-
-    def asked(key: tuple[int, ...], device: torch.device) -> Any:
-        raise Asked(key)
-
-    monkeypatch.setattr("nas.search.step.numbers_of", asked)
-    keys = set()
-    for rank in (0, 1):
-        step, state = make(data="prequential")
-        forward = replace(step.weight_step.forward, ranks=Ranks(rank, world=2))
-        step = replace(step, weight_step=replace(step.weight_step, forward=forward))
-        with pytest.raises(Asked) as error:
-            step._alpha_step(state, tiny.batch())
-        keys.add(error.value.args)
-    assert len(keys) == 2
 
 
 def test_prequential_alpha_sees_the_batch_before_the_weights_train_on_it() -> None:

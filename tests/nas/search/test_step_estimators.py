@@ -161,3 +161,40 @@ def test_the_passes_that_fill_a_memory_decide_how_long_a_draw_is_held(
 ) -> None:
     step, _ = make(weights, alpha, data=data)
     assert step.plan.resample_every == hold
+
+
+START_LC = torch.tensor([[0.3, -0.1, 0.7]] * 3)
+
+
+def test_alpha_may_learn_by_another_estimator_while_the_weights_see_uniform_draws() -> None:
+    step, state = test_step.make(estimator="spos", data="prequential")
+    learning, _ = test_step.make(estimator="spos", alpha_estimator="two_path", data="prequential")
+    drawn = [[k for ((k, _),) in each.mix(state)] for each in (step, learning)]
+    assert drawn[0] == drawn[1]
+    state.parameters["alpha"].data = START_LC.clone()
+    state.step = learning.plan.alpha_start
+    learning(state, tiny.batch(first=True))
+    assert not torch.equal(state.parameters["alpha"], START_LC)
+
+
+@pytest.mark.parametrize("estimator", ["soft", "straight_through", "two_path"])
+def test_frozen_trains_uniform_single_paths_until_alphas_first_step(estimator: str) -> None:
+    step, state = test_step.make(40, estimator=estimator, data="prequential")
+    frozen = step.plan.config.model_copy(update={"warmup_estimator": "spos"})
+    plan = SearchPlan(frozen, 40, 5, 4)
+    kinds = []
+    for state.step in range(40):
+        terms = type(step)(plan, step.weight_step, 0).mix(state)
+        kinds.append(all(len(each) == 1 and each[0][1] is None for each in terms))
+    assert kinds == [True] * 10 + [False] * 30
+    draws = [plan.draw(step) for step in range(40)]
+    assert draws[:10] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+    assert draws[10:] == [step // plan.resample_every for step in range(10, 40)]
+
+
+def test_under_spos_all_weights_train_and_alpha_stays_bit_identical() -> None:
+    step, state = test_step.make(24, estimator="spos", resample_every=1)
+    state.parameters["alpha"].data, before = START_LC.clone(), weights_of(state)
+    test_step.run(step, state, 24)
+    assert torch.equal(state.parameters["alpha"], START_LC)
+    assert not any(torch.equal(before[name], one) for name, one in weights_of(state).items())

@@ -1,14 +1,18 @@
 """What is said about a difference, and when nothing is."""
 
+import math
+
 import numpy as np
 import pytest
 
 from nas.statistics.intervals import (
+    holm,
     paired_differences,
     paired_interval,
     shown_at,
     shown_by,
     smallest_visible,
+    students_p,
     t95,
     verdict,
 )
@@ -97,3 +101,20 @@ def test_equal_layouts_are_seldom_called_better_or_worse() -> None:
 def test_a_difference_without_spread_is_shown_unless_it_is_0() -> None:
     found = paired_differences([1.0, 2.0], {"same": [1.0, 2.0], "more": [1.5, 2.5]})
     assert [one.shown for one in found.values()] == ["nothing", "better"]
+
+
+def test_p_and_t_are_those_of_printed_tables() -> None:
+    for freedom, t in ((1, 12.706), (2, 4.303), (7, 2.365), (30, 2.042), (1000, 2.042)):
+        assert t95(freedom) == t
+        assert students_p(-t, min(freedom, 30)) == pytest.approx(0.05, abs=2e-4)
+    assert students_p(0.0, 3) == 1.0
+    assert students_p(math.inf, 3) == 0.0
+
+
+def test_p_values_are_adjusted_as_holm_says() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005], 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7], 2) == [1.0, 1.0]
+
+
+def test_a_comparison_that_is_planned_counts_before_it_is_made() -> None:
+    assert holm([0.01, 0.04], 4) == pytest.approx([0.04, 0.12])

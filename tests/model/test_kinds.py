@@ -14,7 +14,6 @@ from torch import Tensor
 
 from model import Candidate
 from model.blocks.adaptive_span import AdaptiveSpanBlock
-from model.blocks.attention import AttentionBlock
 from model.blocks.gated_delta import GatedDeltaBlock
 from model.blocks.linear_attention import LinearAttentionBlock
 from model.blocks.persistent import PersistentBlock
@@ -220,39 +219,22 @@ def test_a_query_reads_the_latest_keys_of_its_cluster(clusters: int, keys: int) 
                 torch.testing.assert_close(found, out_K, rtol=0, atol=1e-10)
 
 
-def test_local_heads_read_a_window_with_positions_and_are_added_to_routing_heads() -> None:
+def test_local_heads_are_attention_in_a_window_and_are_added_to_routing_heads() -> None:
     keys, c_BTD = 3, normal(1, LENGTH, D_MODEL)
-    made = candidate("routing", n_heads=3, d_head=4, n_local_heads=2, clusters=2, keys=keys)
-    block, delta_BTD = routed(made, c_BTD)
-    local, c_TD = block.local, c_BTD[0]
-    assert isinstance(local, AttentionBlock)
-    width = block.d_head
-    q_TE, value_TE = (c_TD @ block.query_value.weight.T).chunk(2, dim=1)
-    k_TE = q_TE / q_TE.norm(dim=1, keepdim=True)
-    cluster_T = (k_TE @ block.mu_HCK[0].T).argmax(dim=1)
-    local_TE = c_TD @ local.query.weight.T
-    local_k_TE, local_value_TE = (c_TD @ local.key_value.weight.T).chunk(2, dim=1)
-    distance_SD = Segment(torch.tensor([0]), keys).encodings(0, D_MODEL, None, torch.float64)
-    r_SE = (distance_SD @ local.position.weight.T).flip(0)
-    for t in range(LENGTH):
-        before = [j for j in range(t) if cluster_T[j] == cluster_T[t]]
-        read = before[max(0, len(before) - (keys - 1)) :] or [t]
-        weight_R = torch.stack([q_TE[t] @ k_TE[j] / width**0.5 for j in read]).softmax(dim=0)
-        routed_K = sum(w * value_TE[j] for w, j in zip(weight_R, read, strict=True))
-        wanted_D = block.output.weight @ routed_K
-        near = range(max(0, t - keys + 1), t + 1)
-        for head in range(2):
-            part = slice(width * head, width * (head + 1))
-            content_K = local_TE[t, part] + local.u_HK[head]
-            position_K = local_TE[t, part] + local.v_HK[head]
-            scores = [
-                (content_K @ local_k_TE[j, part] + position_K @ r_SE[t - j, part]) / width**0.5
-                for j in near
-            ]
-            weight_R = torch.stack(scores).softmax(dim=0)
-            out_K = sum(w * local_value_TE[j, part] for w, j in zip(weight_R, near, strict=True))
-            wanted_D = wanted_D + local.output.weight[:, part] @ out_K
-        torch.testing.assert_close(delta_BTD[0, t], wanted_D, rtol=0, atol=1e-10)
+    sizes = {"d_head": 4, "clusters": 2, "keys": keys}
+    block, delta_BTD = routed(candidate("routing", n_heads=3, n_local_heads=2, **sizes), c_BTD)
+    alone_made = candidate("routing", n_heads=1, n_local_heads=0, **sizes)
+    routing = block_of(slot_of(alone_made), "routing")
+    routing.load_state_dict({k: v for k, v in block.state_dict().items() if "local" not in k})
+    near = candidate("attention", n_heads=2, d_head=4, window=keys, memory=keys - 1)
+    local = block_of(slot_of(near), "attention")
+    local.load_state_dict(block.local.state_dict())
+    wanted_BTD = torch.zeros_like(delta_BTD)
+    for part in (routing, local):
+        memory = normal(1, part.memory_rows, D_MODEL, seed=9)
+        segment = Segment(torch.zeros(1, dtype=torch.int64), LENGTH)
+        wanted_BTD = wanted_BTD + part(torch.cat([memory, c_BTD], dim=1), segment, None)[0]
+    torch.testing.assert_close(delta_BTD, wanted_BTD, rtol=0, atol=1e-10)
 
 
 def test_centres_move_towards_the_keys_that_choose_them_in_training_alone() -> None:

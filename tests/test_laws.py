@@ -266,32 +266,6 @@ def test_law_7_a_gradient_reaches_every_alpha_over_the_draws(estimator: str) -> 
     assert float(total_LC.min()) > 0
 
 
-def test_law_7_the_multiplier_on_the_whole_output_is_told_apart() -> None:
-    """The wrong single-path form (x + f) * m has another gradient than the delta form."""
-    net, batch = tiny.supernet(slots=1), tiny.batch()
-    alpha_LC = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    noise_LC = torch.tensor([[3.0, 0.0, 0.0]], dtype=torch.float64)
-    mix = ESTIMATORS["single_path"](alpha_LC, noise_LC, 1.0)
-    (delta_form,) = torch.autograd.grad(_loss(net, mix, batch), [alpha_LC])
-
-    x_BTD = net.tables.embed(batch.input_BT)
-    state = net.initial_state(2)
-    segment = Segment(state.seen_B, x_BTD.shape[1])
-    out_BTD, *_ = net.slots[0](x_BTD, state.memory[0], segment, state.blocks[0], [(0, None)])
-    y_C = torch.softmax(alpha_LC[0] + noise_LC[0], -1)
-    whole_BTD = out_BTD * (1 + y_C[0] - y_C[0].detach())
-    loss = net.nll(net.norm(whole_BTD), batch.target_BT).mean()
-    (whole_form,) = torch.autograd.grad(loss, [alpha_LC])
-    assert float((whole_form - delta_form).abs().max()) > 1e-4
-    # It fails the closed form of single-path, with a_k the slope in a free weight on the delta.
-    weight_LC = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
-    (a_LC,) = torch.autograd.grad(_loss(net, all_terms(weight_LC), batch), [weight_LC])
-    closed_C = y_C * y_C[0] * -a_LC[0, 0]
-    closed_C[0] += y_C[0] * a_LC[0, 0]
-    assert float((delta_form[0] - closed_C).detach().abs().max()) < 1e-10
-    assert float((whole_form[0] - closed_C).detach().abs().max()) > 1e-4
-
-
 def test_the_laws_have_named_tests() -> None:
     text = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     missing = [law for law in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11) if f"def test_law_{law}_" not in text]

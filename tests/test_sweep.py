@@ -17,7 +17,6 @@ from optuna.trial import TrialState
 import search
 import sweep
 from hpo.study import Entry
-from tests.postgres_server import PostgresServer, postgres, postgres_session
 from tests.sweeping import (
     ROOT,
     add_sweep,
@@ -29,8 +28,6 @@ from tests.sweeping import (
     wait_for,
     workers_of,
 )
-
-__all__ = ["postgres", "postgres_session"]
 
 
 def sqlite(folder: Path) -> str:
@@ -128,19 +125,6 @@ def test_24_trials_with_3_workers_and_five_kills_all_end_once(
     sweep_with_kills(experiment_file, folder, sqlite(folder), trials=24, kills=5)
 
 
-@pytest.mark.slow
-def test_the_same_on_a_postgresql_server_without_a_password_in_a_file(
-    experiment_file: Path, tmp_path: Path, postgres: PostgresServer
-) -> None:
-    url, folder = postgres.database(), tmp_path / "run"
-    settings = ("--set", f"sweep.storage={url}")
-    sweep_with_kills(experiment_file, folder, url, *settings, trials=6, kills=2)
-    secret = url.partition("://")[2].partition("@")[0].partition(":")[2].encode()
-    assert secret
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert not [path for path in files if secret in path.read_bytes()]
-
-
 SLOWER = ("--set", "search.steps=300", "--set", "run.checkpoint_every=10")
 
 
@@ -188,25 +172,6 @@ def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
     rows = table(folder)
     assert [row["state"] for row in rows] == ["done"] * 3
     assert any("search step" in row["went_on_from"] for row in rows)
-
-
-@pytest.mark.slow
-def test_trials_that_fail_say_why_and_run_again_when_asked(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    file = add_sweep(experiment_file, trials=3)
-    arguments = [file, "--run", folder, "--set", "sweep.trial_minutes=0.001"]
-    done = run(*arguments)
-    assert done.returncode == 2
-    why = "not done after 0.001 minutes (sweep.trial_minutes)"
-    assert f"no trial was done: {why}" in done.stderr
-    assert [row["reason"] for row in table(folder)] == [why] * 3
-    assert "Traceback" in (folder / "trials" / "0000" / "trial.log").read_text()
-    again = run(*arguments[:-2], "--retry-failed")
-    assert again.returncode == 0, again.stderr
-    assert "3 failed trials run again" in again.stdout
-    assert [row["state"] for row in table(folder)] == ["done"] * 3
 
 
 @pytest.mark.slow

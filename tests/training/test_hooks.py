@@ -14,9 +14,7 @@ import search
 from nas.search.step import SearchStep
 from tests.test_faults import code_of
 from tests.tiny import trained
-from training import console
 from training.checkpoint import read_header
-from training.console import Screen
 from training.distributed import ALONE
 from training.hooks import check_finite
 from training.run_dir import MetricsFile
@@ -163,29 +161,3 @@ def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resum
     rows = (place / "metrics.jsonl").read_text()
     assert "NaN" not in rows
     assert "Infinity" not in rows
-
-
-def row(step: int) -> dict[str, Any]:
-    return {"step": step, "loss_nats": 1.0, "perplexity": 2.7, "tokens_per_s": 100.0}
-
-
-@pytest.mark.parametrize(
-    ("start", "step", "left"),
-    [
-        (0, 2, "0:36"),  # 2 of 20 done in four seconds
-        (0, 4, "0:16"),
-        (0, 6, "0:02"),
-        (4, 5, "0:12"),  # after a resume: four seconds for the fifth step
-        (4, 8, "0:00"),
-    ],
-)
-def test_time_is_reckoned_by_the_work_that_is_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: int, step: int, left: str
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
-    shown = Screen(tmp_path / "train.log", title="search", start=start, work=[1.0] * 4 + [4.0] * 4)
-    now[0] += 4.0
-    shown.train_line(row(step))
-    shown.close()
-    assert (tmp_path / "train.log").read_text().endswith(f"  left {left}\n")

@@ -1,6 +1,5 @@
 """The weight step: memories, clipping, decay."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from model.slot import Terms
 from model.state import Segment
 from tests import tiny
 from training.config import OptimiserConfig
-from training.distributed import Ranks
 from training.optim import build_optimiser, clip_gradients, rate_of
 from training.step import Forward, LayerDropoutStep, WeightStep, uniform_numbers
 
@@ -52,23 +50,6 @@ def test_micro_batches_give_the_gradient_and_the_memories_of_the_whole(parts: in
     assert found[0][1].keys() == found[1][1].keys()
     for name, tensor in found[0][1].items():
         torch.testing.assert_close(tensor, found[1][1][name], rtol=0, atol=1e-12)
-
-
-def test_what_a_block_does_after_a_step_is_done_over_all_processes() -> None:
-    (routing,) = tiny.candidates({"kind": "routing", "clusters": 2, "decay": 0.5})
-    added = list[list[tuple[int, ...]]]()
-
-    class Two(Ranks):
-        def sum(self, tensors: Sequence[torch.Tensor]) -> None:
-            added.append([tuple(tensor.shape) for tensor in tensors])
-
-    state, step = tiny.state_of(tiny.language_model([[routing]])), weight_step(lr=0.01)
-    step = replace(step, forward=replace(FORWARD, ranks=Two()))
-    block = state.model.slots[0].blocks["routing"]
-    before = block.mu_HCK.clone()
-    step(state, tiny.batch())
-    assert not torch.equal(block.mu_HCK, before)
-    assert [(1, 2, 4), (1, 2)] in added
 
 
 def moved_and_norm(clip_norm: float | None) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model import load_model, save_model
+from model import load_model
 from tests.extras.huggingface import save_source
 from tests.model.tiny import candidate
 from tests.runs import refused
@@ -78,13 +78,6 @@ def test_a_changed_tokenizer_is_seen(model: Path, capsys: Capture) -> None:
     whole[-3] ^= 1
     (model / "tokenizer.json").write_bytes(whole)
     assert "tokenizer.json: " in refusal(capsys, model, model.parent / "out")
-
-
-def test_weights_of_other_numbers_are_refused(tmp_path: Path, capsys: Capture) -> None:
-    source = save_source(tmp_path / "model", candidate("dense"))
-    save_model(source.folder, source.model.double(), source.architecture)
-    said = refusal(capsys, source.folder, tmp_path / "out")
-    assert "float64 cannot be carried" in said
 
 
 def test_an_export_that_fails_half_way_leaves_nothing(

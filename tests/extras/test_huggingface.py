@@ -127,19 +127,6 @@ def test_what_a_mask_leaves_out_is_not_there(exported: Any, kind: str) -> None:
         close(out.loss, torch.cat(nats).mean())
 
 
-def test_generation_goes_on_from_a_memory_several_times(exported: Any) -> None:
-    theirs, prompt = exported("gated_delta").theirs, tokens(2, 9)
-    more = partial(theirs.generate, eos_token_id=None, pad_token_id=0)
-    wanted = more(prompt, max_new_tokens=12)
-    with torch.inference_mode():
-        memory = theirs(prompt[:, :8], use_cache=True, chunk=1).cache
-    for _ in range(2):
-        assert torch.equal(more(prompt, cache=copy.deepcopy(memory), max_new_tokens=12), wanted)
-    assert memory.get_seq_length() == 8
-    assert torch.equal(more(prompt, cache=memory, max_new_tokens=12), wanted)
-    assert memory.get_seq_length() == 20
-
-
 def test_a_saved_folder_is_the_folder(exported: Any, tmp_path: Path) -> None:
     pair, ids = exported("all_attention"), tokens(2, 9)
     pair.theirs.save_pretrained(tmp_path / "again")

@@ -294,16 +294,3 @@ def test_a_graph_that_is_not_the_model_gets_no_name(
     said = refused(command.main, capsys, folder, "--to", "onnx", tmp_path / "out")
     assert "the exported graph differs from the model by" in said
     assert list(tmp_path.iterdir()) == []
-
-
-def test_int8_without_a_text_or_on_none_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = (folder, "--to", "onnx", tmp_path / "out", "--int8")
-    assert "give one with --data FILE" in refused(command.main, capsys, *line)
-    picture = tmp_path / "picture"
-    picture.write_bytes(b"\x89PNG\0\xff")
-    said = refused(command.main, capsys, *line, "--data", picture)
-    assert "picture: " in said
-    assert "not a file" in refused(command.main, capsys, *line, "--data", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["picture"]

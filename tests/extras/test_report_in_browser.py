@@ -139,34 +139,6 @@ def test_the_answer_lies_on_one_screen(browser, tmp_path, slots, scheme):
     visit.context.close()
 
 
-def test_what_is_known_before_a_comparison_lies_on_one_screen(browser, tmp_path):
-    make = Maker(tmp_path / "run")
-    search_of(make, 12)
-    for chosen in (False, True):
-        if chosen:
-            make.architecture("argmax-0", KINDS[:12], chosen=True)
-        visit = Visit(browser, write_report(make.run))
-        visit.fits()
-        visit.is_quiet()
-        assert "python " in visit.page.locator("section.first pre").inner_text()
-        visit.context.close()
-
-
-def test_all_that_reacts_is_reached_by_the_tab_key(browser, tmp_path):
-    visit = Visit(browser, run_of(tmp_path, 6))
-    page = visit.page
-    wanted = page.locator("a, summary, pre, .scroll").count()
-    hidden = page.locator("details:not([open]) pre").count()
-    reached = set()
-    for _ in range(wanted + 5):
-        page.keyboard.press("Tab")
-        reached.add(page.evaluate(
-            "[...document.querySelectorAll('*')].indexOf(document.activeElement)"
-        ))  # fmt: skip
-    assert len(reached) >= wanted - hidden
-    visit.context.close()
-
-
 def test_hostile_labels_are_shown_and_do_nothing(browser, tmp_path):
     label = "</script><script>document.title='broken'</script>\u2028<img src=x onerror=alert(1)>"
     make = Maker(tmp_path / "run")

@@ -21,8 +21,8 @@ from pipeline.derive import (
 )
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
-from pipeline.retrain import retrain_identity
-from training.run_dir import identity_hash, is_claimed
+from pipeline.retrain import claim_retraining
+from training.run_dir import identity_hash
 from utils.kept import Kept
 from utils.screen import say
 
@@ -148,9 +148,8 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     if shares := {name: share for name, share in others.items() if share is not None}:
         entries[0].remark(of_equal_cost(equal_cost(plan, chosen), shares))
     for seed in plan.experiment.compare.seeds:
-        for architecture in (entry.architecture for entry in entries):
-            folder = plan.with_seed(seed).retrain_folder(architecture.name)
-            is_claimed(folder, retrain_identity(plan, architecture))
+        for entry in entries:
+            claim_retraining(plan.with_seed(seed), entry.architecture)
     return entries
 
 

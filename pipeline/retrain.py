@@ -38,7 +38,7 @@ from pipeline.summary import (
 )
 from training.console import bits
 from training.optim import build_optimiser
-from training.run_dir import FolderLock
+from training.run_dir import FolderLock, claim, is_claimed
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
@@ -89,6 +89,19 @@ def retrain_identity(plan: RunPlan, architecture: Architecture) -> dict[str, Any
     )
 
 
+def claim_retraining(plan: RunPlan, architecture: Architecture) -> None:
+    """Take the folder of a retraining to come for this command, or see that it is its own."""
+    folder, identity = plan.retrain_folder(architecture.name), retrain_identity(plan, architecture)
+    if folder.exists():
+        is_claimed(folder, identity)
+    else:
+        claim(folder, identity, _files(plan, architecture))
+
+
+def _files(plan: RunPlan, architecture: Architecture) -> dict[str, str]:
+    return {**plan.files(), "architecture.json": architecture.to_json()}
+
+
 def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2: the derived model from scratch."""
     began = read_cpu(core_numbers())
@@ -127,7 +140,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         title=f"retrain {architecture.name}",
         folder=folder,
         identity=identity,
-        files={**plan.files(), "architecture.json": architecture.to_json()},
+        files=_files(plan, architecture),
         summary="\n".join(summary),
         steps=stages.steps,
         state=state,

@@ -9,7 +9,8 @@ import torch
 
 import retrain
 from tests import tiny
-from tests.training.test_recompute import FORWARD, search_step
+from tests.nas.search.test_step import FORWARD
+from tests.training.test_recompute import search_step
 from training.runtime import compiled_run
 
 

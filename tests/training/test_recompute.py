@@ -10,18 +10,14 @@ from torch import Tensor
 
 from model import BLOCKS, LanguageModel
 from model.ops import Dropout
-from nas.search.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, gumbel_noise
-from nas.search.plan import SearchPlan
-from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.step import SearchStep
 from tests import tiny
-from training.optim import build_optimiser, rate_of
+from tests.nas.search.test_step import FORWARD, make
 from training.state import TrainState
-from training.step import Forward, WeightStep
+from training.step import Forward
 
 KINDS = ("attention", "dense", "identity")
-CPU = torch.device("cpu")
-FORWARD = Forward(CPU, "float32")
 ALL_DROPOUT = Dropout(residual=0.2, embedding=0.1, attention=0.3, dense=0.4)
 
 
@@ -46,29 +42,11 @@ def supernet(
 def search_step(
     model: LanguageModel, forward: Forward, estimator: str, **alpha: Any
 ) -> tuple[SearchStep, TrainState]:
-    config = SearchConfig.model_validate(
-        {
-            "steps": 8,
-            "estimator": estimator,
-            "resample_every": 2,
-            "optimiser": {"lr": 0.01, "warmup_steps": 0},
-            "alpha": {"warmup_fraction": 0.25, "lr": 0.1, **alpha},
-        }
-    )
-    plan = SearchPlan(config, 8, memory=5, segment=4)
-    alpha_LC = build_alpha(4, len(model.slots[0].labels))
-    state = tiny.state_of(
-        model,
-        rows=3,
-        optimisers={
-            "weights": build_optimiser(model, config.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, plan),
-        },
-        parameters={"alpha": alpha_LC},
-        streams={"alpha": model.initial_state(3)},
-    )
-    weight_step = WeightStep(forward, config.optimiser, rate_of(config.optimiser, 8))
-    return SearchStep(plan, weight_step, 0), state
+    optimiser = {"lr": 0.01, "warmup_steps": 0}
+    return make(
+        8, estimator=estimator, resample_every=2, optimiser=optimiser, model=model, places=4,
+        rows=3, forward=forward, **alpha,
+    )  # fmt: skip
 
 
 def all_of_a_run(forward: Forward, estimator: str, **options: Any) -> list[Tensor]:

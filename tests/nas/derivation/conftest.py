@@ -1,16 +1,22 @@
 """Spaces of networks: LayoutBench's 64, and all of attention, dense and nothing in a few slots."""
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from benchmarks.layoutbench.table import read_table
 from model import Layout
+from nas.costs.budget import LayoutCost, Limit
+from nas.derivation import method_of
+from nas.derivation.base import Derived, Request
+from nas.derivation.config import DeriveConfig
 from nas.derivation.space import rules_of
 from nas.derivation.training import NONE, Length, Space, Training
+from tests import tiny
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "results" / "layoutbench.csv"
 KINDS = ("attention", "dense")
@@ -22,6 +28,33 @@ class Asked(NamedTuple):
     layout: Layout
     length: Length
     seed: int
+
+
+COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
+
+
+@dataclass
+class MadeUp:
+    """Trainings whose nats are made up, and what was asked for; within so many FLOPs."""
+
+    nats: Callable[[Asked], float]
+    asked: list[list[Asked]] = field(default_factory=list)
+
+    def __call__(
+        self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
+    ) -> list[float]:
+        self.asked.append([Asked(layout, length, seed) for seed in seeds for layout in layouts])
+        return [self.nats(one) for one in self.asked[-1]]
+
+    def derive(
+        self, method: str, budget: float, slots: int, given: dict[str, Any], **config: Any
+    ) -> Derived:
+        candidates = tiny.candidates("attention", "dense", "identity")
+        request = Request(
+            DeriveConfig.model_validate({"method": method, **config}), candidates, slots, COST,
+            limits=(Limit(COST, budget),), train=self, **given,
+        )  # fmt: skip
+        return method_of(method)(request)
 
 
 def space_of(rows: list[str], slots: int) -> Space:

@@ -1,9 +1,9 @@
-"""The method `finals` on made-up nats: what is trained once and again, and what it answers."""
+"""`finals` and `predictor` on made-up nats: what they train once and again, what they answer."""
 
+import itertools
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from model import Evidence, Layout, layout_letters, parse_layout
-from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
@@ -28,49 +27,35 @@ from nas.derivation.training import (
     training_noise,
 )
 from tests import tiny
-from tests.nas.derivation.conftest import Asked
+from tests.nas.derivation.conftest import COST, Asked, MadeUp
 from training.signals import Diverged
 
-COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
 NATS = {"aaad": 4.1, "adad": 4.0, "aadd": 3.9, "addd": 4.2}
 
 
-@dataclass
-class MadeUp:
+def nats_of_finals(one: Asked) -> float:
     """Seed 2 is 0.5 worse for all, and for `aadd` so much that `adad` is better in the mean."""
+    letters = layout_letters(one.layout).replace(" ", "").replace("i", "")
+    more = 0.5 if one.seed == 2 else 0.0
+    return NATS.get(letters, 5.0) + more + (0.4 if letters == "aadd" and more else 0.0)
 
-    asked: list[list[Asked]] = field(default_factory=list)
 
-    def __call__(
-        self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
-    ) -> list[float]:
-        self.asked.append([Asked(layout, length, seed) for seed in seeds for layout in layouts])
-        return [self.nats(one) for one in self.asked[-1]]
-
-    def nats(self, one: Asked) -> float:
-        letters = layout_letters(one.layout).replace(" ", "").replace("i", "")
-        more = 0.5 if one.seed == 2 else 0.0
-        return NATS.get(letters, 5.0) + more + (0.4 if letters == "aadd" and more else 0.0)
-
-    def derive(self, budget: float = 13.0, **given: Any) -> Derived:
-        config = DeriveConfig(method="finals", top=2)
-        candidates = tiny.candidates("attention", "dense", "identity")
-        limits = (Limit(COST, budget),)
-        request = Request(config, candidates, 4, COST, limits=limits, train=self, **given)
-        return method_of("finals")(request)
+def by_finals(budget: float = 13.0, **given: Any) -> tuple[Derived, list[list[Asked]]]:
+    """The answer, and what was trained for it."""
+    trainings = MadeUp(nats_of_finals)
+    return trainings.derive("finals", budget, 4, given, top=2), trainings.asked
 
 
 def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
-    trainings = MadeUp()
-    derived = trainings.derive()
+    derived, trained = by_finals()
     once, again = (
-        {layout_letters(one.layout).replace(" ", "") for one in asked} for asked in trainings.asked
+        {layout_letters(one.layout).replace(" ", "") for one in asked} for asked in trained
     )
     assert once >= {"aaad", "adad", "aadd", "addd"}
     assert not any(letters.rstrip("i").startswith("d") for letters in once), "dense first is out"
     assert again == {"aadd", "adad", "aaad"}
-    assert not any(one.length == "half" for asked in trainings.asked for one in asked)
-    assert [{one.seed for one in asked} for asked in trainings.asked] == [{1}, {2}]
+    assert not any(one.length == "half" for asked in trained for one in asked)
+    assert [{one.seed for one in asked} for asked in trained] == [{1}, {2}]
     assert layout_letters(derived.layout) == "a d a d"
     assert derived.ranked[0] == derived.layout
     assert len(derived.ranked) == 3
@@ -78,7 +63,7 @@ def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
 
 
 def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
-    derived = MadeUp().derive()
+    derived, _ = by_finals()
     expected = {one["layout"]: one for one in derived.trained}
     assert expected["a d a d"]["expected_nats"] == pytest.approx(4.25)
     # aadd 0.45, adad and aaad 0.25 more than with seed 1.
@@ -96,7 +81,7 @@ def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
 
 def test_without_a_rule_within_the_budget_it_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^finals: no rule of attention and dense is among"):
-        MadeUp().derive(4.5)
+        by_finals(4.5)
 
 
 def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +93,8 @@ def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.Mo
         "top_k",
         lambda request: Derived(ranked[0], Evidence(method="top_k"), ranked=tuple(ranked)),
     )
-    trainings = MadeUp()
-    trainings.derive(trajectories={0: Path("pi.npz")})
-    trained = {one.layout for one in trainings.asked[0]}
+    _, (asked, _) = by_finals(trajectories={0: Path("pi.npz")})
+    trained = {one.layout for one in asked}
     assert [layout in trained for layout in ranked] == [True, True, False], "as many as derive.top"
 
 
@@ -196,3 +180,50 @@ def test_where_nothing_can_be_estimated_it_is_the_least() -> None:
     nats_NS = np.array([[4.0, math.inf], [4.0, 4.5]])
     assert training_noise((0, 1), (0, 1), results_of(nats_NS), 0.012) == 0.012
     assert training_noise((0, 1), (0,), results_of(nats_NS), 0.012) == 0.012
+
+
+def nats_of(layout: Layout) -> float:
+    """Early attention is good, one or two of them, and more blocks are better."""
+    labels = [slot.label for slot in layout if slot.label != "identity"]
+    places = [place / len(labels) for place, label in enumerate(labels) if label == "attention"]
+    return 5.0 - 0.02 * len(labels) + 0.04 * abs(len(places) - 2) + 0.05 * sum(places)
+
+
+def by_predictor(budget: float = 14.0, **probes: Any) -> tuple[Derived, list[list[Asked]]]:
+    """The answer, and what was trained for it; half length is 0.3 worse."""
+    trainings = MadeUp(lambda one: nats_of(one.layout) + 0.3 * (one.length == "half"))
+    return trainings.derive("predictor", budget, 6, {}, probes=probes), trainings.asked
+
+
+def test_the_predictor_finds_the_best_network_of_a_budget() -> None:
+    derived, (*probes, finals) = by_predictor(12.5)
+    every = itertools.product(tiny.candidates("attention", "dense", "identity"), repeat=6)
+    within = [nats_of(layout) for layout in every if 1.0 < COST(layout) <= 12.5]
+    assert len(within) > 300
+    assert nats_of(derived.layout) <= sorted(within)[0] + 0.001
+    assert derived.ranked[0] == derived.layout
+    assert all(trial.length == "half" for batch in probes for trial in batch)
+    assert sum(map(len, probes)) == 10
+    assert {(trial.length, trial.seed) for trial in finals} == {("full", 1), ("full", 2)}
+    assert COST(derived.layout) <= 12.5
+
+
+def test_every_training_is_reported_with_what_is_expected() -> None:
+    derived, batches = by_predictor()
+    trials = [trial for batch in batches for trial in batch]
+    made = [(one["layout"], one["length"], one["seed"]) for one in derived.trained]
+    assert made == [(layout_letters(one.layout), one.length, one.seed) for one in trials]
+    for trial, one in zip(trials, derived.trained, strict=True):
+        true, half = nats_of(trial.layout), trial.length == "half"
+        assert one["valid_nats"] == true + 0.3 * half
+        assert one["expected_nats"] == pytest.approx(true, abs=0.06)
+        assert one["expected_sd"] > 0
+        assert one["flops_per_token"] == COST(trial.layout)
+        # The probes alone know half length, of whose 0.3 nats more they know nothing.
+        assert (one["foreseen_nats"] == "") == half
+        assert half or one["foreseen_nats"] == pytest.approx(true + 0.3, abs=0.15)
+
+
+def test_of_the_first_design_only_as_many_are_probed_as_may_be() -> None:
+    _, (*probes, _) = by_predictor(99.0, most=3)
+    assert sum(map(len, probes)) == 3

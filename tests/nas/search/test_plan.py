@@ -51,15 +51,6 @@ def test_every_pass_of_a_search_is_counted(
     assert sum(flops_N) == pytest.approx(expected)
 
 
-def test_two_paths_of_one_candidate_are_one() -> None:
-    config = SearchConfig.model_validate(
-        {"steps": 20, "optimiser": {"warmup_steps": 2}, "estimator": "two_path",
-         "alpha": {"data": "shared"}}
-    )  # fmt: skip
-    plan = SearchPlan(config, 20, memory=0, segment=1)
-    assert sum(search_flops(plan, [8.0], REST, SLOTS)) == pytest.approx(20 * 3 * (REST + 16.0))
-
-
 STEPS = 101
 SCHEDULES = ["cosine", "linear", "constant"]
 

@@ -14,10 +14,11 @@ from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.config import OptimiserConfig
-from training.optim import rate_of
+from training.optim import build_optimiser, rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
 
+FORWARD = Forward(torch.device("cpu"), "float32")
 OPTIMISER = {"kind": "sgd", "lr": 0.05, "warmup_steps": 0, "clip_norm": None}
 
 
@@ -41,6 +42,9 @@ def make(
     resample_every: Any = "auto",
     optimiser: Any = OPTIMISER,
     model: LanguageModel | None = None,
+    places: int = 3,
+    rows: int = 2,
+    forward: Forward = FORWARD,
     **alpha: Any,
 ) -> tuple[SearchStep, TrainState]:
     config = SearchConfig.model_validate(
@@ -54,16 +58,18 @@ def make(
     )
     plan = SearchPlan(config, steps, memory=5, segment=4)
     model = model or tiny.supernet()
-    alpha_LC = build_alpha(3, len(model.slots[0].labels))
+    alpha_LC = build_alpha(places, len(model.slots[0].labels))
     state = tiny.state_of(
         model,
-        optimisers={"alpha": build_alpha_optimiser(alpha_LC, plan)},
+        rows,
+        optimisers={
+            "weights": build_optimiser(model, config.optimiser),
+            "alpha": build_alpha_optimiser(alpha_LC, plan),
+        },
         parameters={"alpha": alpha_LC},
-        streams={"alpha": model.initial_state(2)},
+        streams={"alpha": model.initial_state(rows)},
     )
-    weight_step = WeightStep(
-        Forward(torch.device("cpu"), "float32"), config.optimiser, rate_of(config.optimiser, steps)
-    )
+    weight_step = WeightStep(forward, config.optimiser, rate_of(config.optimiser, steps))
     extra = Stream(2) if config.alpha.data == "split" else None
     return SearchStep(plan, weight_step, 0, extra), state
 

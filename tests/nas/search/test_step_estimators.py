@@ -16,7 +16,6 @@ from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep
 from tests import tiny
 from tests.nas.search import test_step
-from training.optim import build_optimiser
 from training.state import TrainState
 
 STEPS = 12
@@ -35,7 +34,6 @@ def make(
         **{"warmup_fraction": 0.0, **options},
     )
     state.parameters["alpha"].data = ALPHA_LC.clone()
-    state.optimisers["weights"] = build_optimiser(state.model, step.plan.config.optimiser)
     return step, state
 
 

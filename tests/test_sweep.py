@@ -83,14 +83,16 @@ def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
     assert kept == {f"{best['number']:04d}"}
 
 
-def sweep_with_kills(
-    file: Path, folder: Path, url: str, *settings: object, trials: int, kills: int
+@pytest.mark.slow
+def test_24_trials_with_3_workers_and_five_kills_all_end_once(
+    experiment_file: Path, tmp_path: Path
 ) -> None:
-    """Run a sweep with three workers, some of which are killed at random moments, and judge it."""
+    file, folder, trials, kills = experiment_file, tmp_path / "run", 24, 5
+    url = sqlite(folder)
     add_sweep(file, trials=trials, more="  retries: 5\n")
     assert stored_entries(url) == []
     draw, killed = random.Random(0), set[int]()
-    with started(file, "--run", folder, "--workers", 3, *settings) as main:
+    with started(file, "--run", folder, "--workers", 3) as main:
         wait_for(lambda: runs(stored_entries(url)))
         while len(killed) < kills:
             time.sleep(draw.uniform(1.0, 5.0))
@@ -117,29 +119,7 @@ def sweep_with_kills(
     assert search.main([str(folder / "best.yaml"), "--check"]) == 0
 
 
-@pytest.mark.slow
-def test_24_trials_with_3_workers_and_five_kills_all_end_once(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    sweep_with_kills(experiment_file, folder, sqlite(folder), trials=24, kills=5)
-
-
 SLOWER = ("--set", "search.steps=300", "--set", "run.checkpoint_every=10")
-
-
-@pytest.mark.slow
-def test_two_more_commands_that_join_take_part_and_end_with_the_sweep(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    arguments = [add_sweep(experiment_file, trials=6), "--run", folder, *SLOWER]
-    with started(*arguments) as main:
-        wait_for(lambda: runs(stored_entries(sqlite(folder))))
-        with started(*arguments, "--worker") as one, started(*arguments, "--worker") as other:
-            wait_for(lambda: len(runs(stored_entries(sqlite(folder)))) == 3)
-            assert [process.wait(600) for process in (main, one, other)] == [0, 0, 0]
-    assert [row["state"] for row in table(folder)] == ["done"] * 6
 
 
 def in_the_middle(folder: Path) -> bool:

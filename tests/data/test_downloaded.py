@@ -20,7 +20,6 @@ from data.text import to_bytes
 
 from .server import Server
 
-WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
 ARTICLE = (
     " \n = {} = \n \n The <unk> of {} , caf\u00e9 . \n \n = = Section = = \n \n More text . \n"
 )
@@ -105,18 +104,6 @@ def test_articles_begin_at_a_title_between_blank_lines(lines: list[str], article
     found = list(downloaded.cut_articles(line.encode() for line in lines))
     assert len(found) == articles
     assert b"".join(found) == "".join(lines).encode()
-
-
-@pytest.mark.skipif(not WIKITEXT.is_dir(), reason="shared/data/wikitext-2-small is not here")
-@pytest.mark.parametrize(("split", "articles"), [("train", 60), ("valid", 30), ("test", 30)])
-def test_real_articles_are_counted_as_published(split: str, articles: int) -> None:
-    raw = (WIKITEXT / f"{split}.txt").read_bytes()
-    found = list(downloaded.cut_articles(io.BytesIO(raw)))
-    assert len(found) == articles
-    assert b"".join(found) == raw
-    if split == "train":  # the published test file, of 245,569 words with end of line
-        assert len(raw) == 1_256_449
-        assert downloaded.count_words(raw.decode()) == 245_569
 
 
 LINE = "<page>caf\u00e9 \U0001f600 The quick brown fox jumps over the lazy dog.\n".encode()

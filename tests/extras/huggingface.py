@@ -26,6 +26,8 @@ from model import (
     build_model,
     save_model,
 )
+from model.generation import GREEDY
+from tests.model.test_generation import token_by_token
 from tests.model.tiny import D_MODEL, randomise
 
 IDS = Bytes.source_doc + 1
@@ -84,12 +86,6 @@ def tokens(batch: int, length: int, seed: int = 1) -> Tensor:
     return torch.randint(IDS, (batch, length), generator=generator)
 
 
-@torch.no_grad()
 def greedy(own: LanguageModel, prompt: Tensor, new: int) -> list[int]:
     """The likeliest ids after a prompt (T,), which is read token by token, and nothing is kept."""
-    ids, state = prompt.tolist(), own.initial_state(1)
-    for place in range(len(ids) + new - 1):
-        h_BTD, state, _ = own(torch.tensor([[ids[place]]]), state)
-        if place == len(ids) - 1:
-            ids.append(int(own.log_prob(h_BTD)[0, -1].argmax()))
-    return ids[len(prompt) :]
+    return token_by_token(own, prompt.tolist(), new, GREEDY, 0)

@@ -191,17 +191,3 @@ print(model.generate(ids, max_new_tokens=5, eos_token_id=None)[0].tolist())
 def test_what_a_call_cannot_have_is_said(exported: Any, given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         exported("attention").theirs(**{"input_ids": tokens(1, 3), **given})
-
-
-def test_other_refusals(exported: Any, tmp_path: Path) -> None:
-    theirs, ids = exported("attention").theirs, tokens(1, 3)
-    with torch.no_grad():
-        memory = theirs(ids, use_cache=True).cache
-    trained = load(exported("attention").folder).train()
-    with pytest.raises(ValueError, match="the memory is an evaluation's"):
-        trained(ids, cache=memory)
-    with pytest.raises(ValueError, match="not supported with stateful models"):
-        theirs.generate(ids, assistant_model=trained, max_new_tokens=3)
-    slots = [{**theirs.config.slots[0], "kind": "routing"}]
-    with pytest.raises(ValueError, match="kind 'routing' is none of attention, whose code is here"):
-        load(exported("attention").folder, slots=slots)

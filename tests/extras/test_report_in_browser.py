@@ -12,8 +12,7 @@ from playwright.sync_api import sync_playwright
 
 from report.page import write_report
 from report.searches import SEARCH_FIGURES
-from report.sweep.page import write_sweep_report
-from tests.report.conftest import KINDS, Maker, Sweeper
+from tests.report.conftest import KINDS, Maker
 
 BROWSER = shutil.which("chromium") or "/usr/bin/chromium"
 WIDTH, HEIGHT = 1280, 800
@@ -147,17 +146,5 @@ def test_hostile_labels_are_shown_and_do_nothing(browser, tmp_path):
     visit = Visit(browser, write_report(make.run))
     assert "broken" not in visit.page.title()
     assert label.partition("\u2028")[0] in visit.page.locator("section.first").inner_text()
-    visit.is_quiet()
-    visit.context.close()
-
-
-def test_the_page_of_a_sweep_lies_on_one_screen_too(browser, tmp_path):
-    sweeper = Sweeper()
-    rows = [
-        sweeper.row(n, values=[2.05 - 0.01 * n, 3e6 + n], layout="a d i a d i a d")
-        for n in range(6)
-    ]
-    visit = Visit(browser, write_sweep_report(tmp_path, sweeper.sweep(rows, 2, best=[5, 0])))
-    visit.fits()
     visit.is_quiet()
     visit.context.close()

@@ -70,14 +70,3 @@ def test_it_trains_evaluates_resumes_and_saves(exported: Exported, tmp_path: Pat
     assert equal(load(tmp_path / "whole/checkpoint-4"), model)
     whole.save_model(str(tmp_path / "saved"))
     assert equal(load(tmp_path / "saved"), model)
-
-
-def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
-    """Of blocks without losses of their own, which are those of each pass."""
-    made, losses = export(tmp_path, candidate("attention"), candidate("dense")), []
-    for name, parts in (("whole", 1), ("parts", 2)):
-        run = trainer(load(made.folder), tmp_path / name, gradient_accumulation_steps=parts)
-        run.args.per_device_train_batch_size = run._train_batch_size = 4 // parts
-        run.train()
-        losses.append([float(row["loss"]) for row in run.state.log_history if "loss" in row])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)

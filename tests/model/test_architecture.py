@@ -152,20 +152,6 @@ def test_what_is_wrong_is_named_by_its_path(case: str) -> None:
     assert refusal(change) == [f"architecture.json: {message}"]
 
 
-def test_all_problems_are_told_at_once() -> None:
-    def change(value: dict[str, Any]) -> None:
-        value.pop("d_model")
-        value["slots"][0].pop("memory")
-        value["slots"][3]["kind"] = "atention"
-
-    assert refusal(change) == [
-        "architecture.json: d_model: missing; it has no default",
-        "architecture.json: slots[0].memory: missing",
-        f"architecture.json: slots[3]: kind must be one of {', '.join(BLOCKS)}; found "
-        "'atention'; did you mean 'attention'?",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -71,20 +71,6 @@ def test_where_fused_cannot_serve_with_bias_does(monkeypatch: pytest.MonkeyPatch
     assert select_kernel(cpu, 0.0, "fused") == with_bias
 
 
-def test_a_block_takes_the_kernel_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
-    for name in KERNELS:
-
-        def run(inputs: AttentionInputs, rate: float, name: str = name) -> Tensor:
-            taken.append(name)
-            return torch.zeros_like(inputs.q_BTHK)
-
-        monkeypatch.setitem(KERNELS, name, run)
-    for asked in (None, "fused", "with_bias"):
-        Reading("window", "full").output(asked)
-    assert taken == ["fused", "fused", "with_bias"]
-
-
 def parts_of(segment: int, memory: int, seen: list[int]) -> AttentionInputs:
     batch, heads, width, keys = len(seen), 2, 5, memory + segment
     mask_BTS = Segment(torch.tensor(seen), segment).mask(memory, None, torch.float64)

@@ -145,25 +145,6 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(saved: Path, value: floa
         save_model(saved, net, architecture)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda v: v.update(d_model=2**16, vocabulary_size=2**24, softmax={}),
-        lambda v: v.update(d_model=2**16, slots=v["slots"] * 64),
-    ],
-)
-def test_for_an_architecture_of_terabytes_no_memory_is_taken(
-    saved: Path, change: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(*arguments: Any) -> LanguageModel:
-        raise AssertionError("read")
-
-    monkeypatch.setattr("model.saving.with_tensors", read)
-    monkeypatch.setattr("model.saving._not_finite", read)
-    edit(saved, change)
-    refused(saved)
-
-
 def test_a_model_loads_where_only_this_package_can_be_imported(saved: Path) -> None:
     code = (
         "import sys\n"

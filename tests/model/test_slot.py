@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from model import Candidate, Dropout, StreamState
-from model.blocks.attention import AttentionBlock
 from model.ops import NO_DROPOUT
 from model.slot import Slot
 from model.state import Segment
@@ -114,26 +113,6 @@ def test_a_reset_forgets_even_what_is_not_a_number() -> None:
         assert tensor is not None
         assert torch.equal(tensor[0], torch.zeros_like(tensor[0]))
         assert tensor[1].isnan().all()
-
-
-def test_weights_learn_through_memory_rows() -> None:
-    """Memory holds inputs: keys and values of its rows are computed from today's weights."""
-    model = language_model([[candidate("attention", memory=4)]])
-    _, state, _ = model(tokens(1, 4), model.initial_state(1))
-    block = model.slots[0].blocks["attention"]
-    assert isinstance(block, AttentionBlock)
-    weight, target_BT = block.key_value.weight, tokens(1, 1, seed=5)
-
-    def loss() -> Tensor:
-        return model.nll(model(tokens(1, 1, seed=3), state)[0], target_BT).sum()
-
-    direction = normal(*weight.shape)
-    slope = (torch.autograd.grad(loss(), weight)[0] * direction).sum().item()
-    sides = []
-    for step in (1e-5, -2e-5):
-        weight.data += step * direction
-        sides.append(loss().item())
-    assert slope == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-6)
 
 
 def test_tensors_of_a_state_share_no_storage() -> None:

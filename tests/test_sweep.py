@@ -152,29 +152,3 @@ def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
     rows = table(folder)
     assert [row["state"] for row in rows] == ["done"] * 3
     assert any("search step" in row["went_on_from"] for row in rows)
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_too_often_fails_its_trial_and_no_other(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    file = add_sweep(experiment_file, trials=2, more="  retries: 1\n")
-    with started(file, "--run", folder, *SLOWER) as main:
-        for attempt in range(2):
-            wait_for(lambda attempt=attempt: first_runs(folder, attempt + 1))
-            (worker,) = workers_of(main.pid)
-            os.kill(worker, signal.SIGKILL)
-        out, _ = main.communicate(timeout=600)
-    rows = table(folder)
-    assert [(row["state"], row["reason"]) for row in rows] == [
-        ("failed", "its worker died"), ("done", "")
-    ], out  # fmt: skip
-
-
-def first_runs(folder: Path, attempts: int) -> bool:
-    """Whether the first trial runs for the so manieth time, after its heartbeat has begun."""
-    found = stored_entries(sqlite(folder))
-    if not found or len(found[0].attempts) != attempts:
-        return False
-    return "host" in found[0].last.user_attrs and found[0].last.state == TrialState.RUNNING

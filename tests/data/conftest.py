@@ -9,7 +9,7 @@ from data import DataConfig, Tokenizer
 from data.tokenizers import TOKENIZERS
 from data.tokenizers.sentencepiece import train_pieces
 
-from .models import TEXT, given_model, ranked
+from .models import EXACT, TEXT, given_model, ranked
 from .server import Server, serving
 
 
@@ -23,9 +23,7 @@ def bpe() -> Tokenizer:
 def lossless(bpe: Tokenizer) -> dict[str, Tokenizer]:
     """One of every kind; the given ones put a space before texts, and know no newline."""
     unigram = TOKENIZERS["unigram"].load(train_pieces("unigram", [TEXT * 3], 316), False)
-    options = {"byte_fallback": True, "normalization_rule_name": "identity"}
-    options["remove_extra_whitespaces"] = False
-    models = {name: given_model(model_type=name, **options) for name in ("bpe", "unigram")}
+    models = {name: given_model(model_type=name, **EXACT) for name in ("bpe", "unigram")}
     return {
         "bpe": bpe,
         "unigram": ranked(unigram),

@@ -14,6 +14,12 @@ TEXT = (
     "# The quick brown fox says <unk> and <doc> to 1234 lazy dogs \u2581 twice.\n"
     "class Fox:\r\n\tdef jump(self, dogs):\n        return self.over(dogs) # caf\u00e9\n"
 )
+# What makes SentencePiece lose nothing.
+EXACT: dict[str, Any] = {
+    "byte_fallback": True,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+}
 # The public PAR search trains on lines, lower-cased, with four special pieces.
 REPOSITORY_A = {
     "normalization_rule_name": "nmt_nfkc_cf",

@@ -21,6 +21,10 @@ def every_name(corpus: Corpus) -> list[str]:
     return [document.name for split in SPLITS for document in corpus.documents(split)]
 
 
+def texts(corpus: Corpus) -> dict[str, str]:
+    return {d.name: d.text for split in SPLITS for d in corpus.documents(split)}
+
+
 def names(corpus: Corpus) -> dict[str, list[str]]:
     return {split: [document.name for document in corpus.documents(split)] for split in SPLITS}
 
@@ -73,11 +77,11 @@ def test_only_library_text_is_taken_byte_for_byte_and_undecodable_files_are_coun
     raw = b"\xef\xbb\xbfx = 1\r\ny = '\xc3\xa9'\r\x0c\n\x00"
     (library / "lib2to3/pygram.py").write_bytes(raw)
     after = builtin.read_library(library)
-    texts = {d.name: d.text.encode() for split in SPLITS for d in after.documents(split)}
-    assert texts.pop("lib2to3/pygram.py") == raw
+    known = texts(after)
+    assert known.pop("lib2to3/pygram.py").encode() == raw
     # Another file moves no file to another split.
     for split, paths in names(after).items():
-        assert [path for path in paths if path in texts] == names(before)[split]
+        assert [path for path in paths if path in known] == names(before)[split]
 
 
 def test_digest_sees_names_bytes_and_splits() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from data import SPLITS, DataConfig, load_corpus, prepare
-from data.corpora import Corpus
 from data.corpora.base import hash_share
 from data.corpora.local import matches
+
+from .test_corpora import names, texts
 
 FILES = 120
 
@@ -30,14 +31,6 @@ def config(**tree: Any) -> DataConfig:
     return DataConfig.model_validate(
         {"corpus": "tree", "tree": tree, "tokenizer": {"kind": "bytes"}}
     )
-
-
-def texts(corpus: Corpus) -> dict[str, str]:
-    return {d.name: d.text for split in SPLITS for d in corpus.documents(split)}
-
-
-def names(corpus: Corpus) -> dict[str, list[str]]:
-    return {split: [d.name for d in corpus.documents(split)] for split in SPLITS}
 
 
 def test_every_file_is_whole_in_one_split_by_the_hash_of_its_path(folder: Path) -> None:

@@ -15,14 +15,9 @@ from data.tokenizers.sentencepiece import (
     load_given,
 )
 
-from .models import REPOSITORY_A, TEXT, given_model, ranked
+from .models import EXACT, REPOSITORY_A, TEXT, given_model, ranked
 
-EXACT: dict[str, Any] = {
-    "model_type": "bpe",
-    "byte_fallback": True,
-    "normalization_rule_name": "identity",
-    "remove_extra_whitespaces": False,
-}
+BPE = {"model_type": "bpe", **EXACT}
 
 
 def of_model(config: DataConfig, folder: Path, model: bytes, name: str = "x.model") -> DataConfig:
@@ -91,7 +86,7 @@ def test_a_model_like_that_of_repository_a_keeps_its_pieces(
 def test_what_a_model_loses_follows_from_its_rules(
     options: dict[str, Any], losses: tuple[str, ...]
 ) -> None:
-    scheme = load_given(given_model(**EXACT | options))
+    scheme = load_given(given_model(**BPE | options))
     assert isinstance(scheme, LossyPieces if losses else ExactPieces)
     tokenizer = ranked(scheme)
     prefix = ("a space is put before every line",) if losses else ()
@@ -107,14 +102,14 @@ def test_a_text_that_comes_back_changed_is_refused(
 ) -> None:
     # A model whose rules hide what it does.
     monkeypatch.setattr(SentencePieceModel, "losses", ())
-    model = given_model(**EXACT | {"normalization_rule_name": "nfkc"})
+    model = given_model(**BPE | {"normalization_rule_name": "nfkc"})
     with (tmp_path / split).open("a") as file:
         file.write("\u212b")
     with pytest.raises(ValueError, match="loses text though its rules say that it does not"):
         prepare(of_model(own_files, tmp_path, model), tmp_path, tmp_path / "cache")
 
 
-WHOLE = given_model(**EXACT)
+WHOLE = given_model(**BPE)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from data.tokenizers.sentencepiece import load_given
 from data.tokenizers.tokenizer import Bytes
 from export.scoring import Row, pair_row, score, stream_rows
 from model import LanguageModel
-from tests.data.models import given_model, ranked
+from tests.data.models import EXACT, given_model, ranked
 from tests.model.tiny import candidate, language_model, tokens
 from training.evaluation import evaluate
 
@@ -98,16 +98,14 @@ def test_streams_of_a_text_are_those_of_an_evaluation(streams: int, context: int
 
 
 BYTES = Tokenizer(Bytes())
-EXACT = ranked(load_given(given_model(
-    byte_fallback=True, normalization_rule_name="identity",
-    remove_extra_whitespaces=False, character_coverage=0.98)))  # fmt: skip
+PIECES = ranked(load_given(given_model(**EXACT, character_coverage=0.98)))
 PAIRS = [
     ("def add(first,", " second)"), ("def add(first, ", "second)"), ("", "return"), ("", " fox"),
     ("fir", "st second"), ("a\n", "\nb"), ("caf", "\u00e9"), (" ", " "), ("first", ""), ("", ""),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("tokenizer", [BYTES, EXACT])
+@pytest.mark.parametrize("tokenizer", [BYTES, PIECES])
 @pytest.mark.parametrize(("context", "continuation"), PAIRS)
 def test_a_pair_is_the_text_as_a_whole_and_all_of_the_continuation_is_scored(
     tokenizer: Tokenizer, context: str, continuation: str
@@ -128,9 +126,9 @@ def test_a_pair_is_the_text_as_a_whole_and_all_of_the_continuation_is_scored(
 
 
 def test_a_token_over_the_border_counts_to_the_continuation() -> None:
-    (whole,) = EXACT.encode("first").tolist()
-    row = pair_row(EXACT, "fir", "st")
-    assert (list(row.ids), row.first) == ([EXACT.doc_id, whole], 1)
+    (whole,) = PIECES.encode("first").tolist()
+    row = pair_row(PIECES, "fir", "st")
+    assert (list(row.ids), row.first) == ([PIECES.doc_id, whole], 1)
     # A space that is written to the context but belongs to a token with the continuation.
-    row = pair_row(EXACT, "def ", "add")
-    assert EXACT.decode(row.ids[row.first :]) == " add"
+    row = pair_row(PIECES, "def ", "add")
+    assert PIECES.decode(row.ids[row.first :]) == " add"

@@ -13,7 +13,7 @@ from data import Tokenizer
 from data.tokenizers import TOKENIZERS
 from data.tokenizers.sentencepiece import train_pieces
 from export.huggingface.tokenizer import converted, sample_texts, write_tokenizer
-from tests.data.models import TEXT, given_model, ranked
+from tests.data.models import EXACT, TEXT, given_model, ranked
 
 TEXTS = 10_000
 MARK, EMOJI = "\u2581", "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -95,10 +95,7 @@ def test_lower_cased_bpe_gives_our_ids(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", [True, False])
 def test_a_given_model_that_loses_nothing_gives_our_ids(tmp_path: Path, prefix: bool) -> None:
-    options = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
-    model = given_model(
-        byte_fallback=True, model_type="bpe", add_dummy_prefix=prefix, **options
-    )  # fmt: skip
+    model = given_model(model_type="bpe", add_dummy_prefix=prefix, **EXACT)
     own = ranked(TOKENIZERS["given"].load(model, False))
     same_ids(loaded(own, tmp_path), own, [TEXT, *ODD, *texts(TEXT * 9)[-3000:]])
 
@@ -112,8 +109,7 @@ def test_a_given_model_that_loses_nothing_gives_our_ids(tmp_path: Path, prefix: 
         (lambda: ranked(TOKENIZERS["given"].load(given_model(), False)),
          "kind given cannot be carried, because it loses text: characters are normalised"),
         (lambda: ranked(TOKENIZERS["given"].load(given_model(
-            byte_fallback=True, model_type="bpe", normalization_rule_name="identity",
-            remove_extra_whitespaces=False, user_defined_symbols=["return"]), False)),
+            model_type="bpe", user_defined_symbols=["return"], **EXACT), False)),
          "its model has the piece 'return' of type 4"),
     ],
 )  # fmt: skip

@@ -59,12 +59,17 @@ def apply(slot: Slot, x_BTD: Tensor, seen: int = 4) -> Tensor:
 
 
 def read(
-    model: LanguageModel, ids_BT: Tensor, segments: int | list[int], *, cached: bool = False
+    model: LanguageModel,
+    ids_BT: Tensor,
+    segments: int | list[int],
+    *,
+    cached: bool = False,
+    mix: Any = None,
 ) -> Tensor:
     """The hidden states of streams that are read in segments."""
     state, parts = model.initial_state(ids_BT.shape[0], cached=cached), []
     for part_BT in ids_BT.split(segments, dim=1):
-        h_BTD, state, _ = model(part_BT, state)
+        h_BTD, state, _ = model(part_BT, state, mix)
         parts.append(h_BTD)
     return torch.cat(parts, dim=1)
 

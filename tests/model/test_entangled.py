@@ -15,6 +15,7 @@ from model import LanguageModel, ModelConfig, SoftmaxConfig
 from model.blocks.dense import Activation
 from model.state import Segment
 from nas.search.estimators import ESTIMATORS, gumbel_noise, one_hot_net, soft_net
+from tests.model.contract import read
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, normal, randomise, tokens
 
 WIDTHS = {"middle": 6, "wide": 10, "narrow": 3}
@@ -57,12 +58,8 @@ def cut_out(net: LanguageModel, slots: list[Any], **options: Any) -> LanguageMod
     return derived
 
 
-def read(model: LanguageModel, mix: Any = None) -> Tensor:
-    state, parts = model.initial_state(2), []
-    for ids_BT in tokens(2, 9).split(4, dim=1):
-        h_BTD, state, _ = model(ids_BT, state, mix)
-        parts.append(h_BTD)
-    return torch.cat(parts, dim=1)
+def states(model: LanguageModel, mix: Any = None) -> Tensor:
+    return read(model, tokens(2, 9), 4, mix=mix)
 
 
 def close(one: Tensor, other: Tensor) -> None:
@@ -74,12 +71,12 @@ def test_law_3_the_one_hot_supernet_is_the_derived_model(activation: Activation)
     net, slots = supernet(activation), slots_of(activation)
     for layout in ((1, 2, 4), (4, 4, 0), (3, 1, 2)):
         derived = cut_out(net, [[slots[place][k]] for place, k in enumerate(layout)])
-        wanted_BTD = read(derived)
+        wanted_BTD = states(derived)
         alpha_LC = 60.0 * one_hot(torch.tensor(layout), 5).double()
         noise_LC = gumbel_noise(0, 0, 3, 5).double() + alpha_LC
-        close(read(net, one_hot_net(alpha_LC)), wanted_BTD)
+        close(states(net, one_hot_net(alpha_LC)), wanted_BTD)
         for mix in (soft_net(alpha_LC), *(f(alpha_LC, noise_LC, 0.3) for f in ESTIMATORS.values())):
-            assert float((read(net, mix) - wanted_BTD).detach().abs().max()) < 1e-6
+            assert float((states(net, mix) - wanted_BTD).detach().abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("tie_slots", [None, 2])
@@ -92,7 +89,7 @@ def test_a_mixture_is_the_sum_of_the_candidates(activation: Activation, tie_slot
     mix: Any = [list(enumerate(weight_C)) for weight_C in weight_LC]
     mix[1] = [(2, weight_LC[1, 2]), (4, None), (1, weight_LC[1, 1])]
     mix[2] = [(4, weight_LC[2, 4]), (1, weight_LC[2, 1])]
-    close(read(net, mix), read(apart, mix))
+    close(states(net, mix), states(apart, mix))
 
 
 @pytest.mark.parametrize("activation", ["relu", "swiglu"])
@@ -129,7 +126,7 @@ def test_a_supernet_holds_the_weights_once_and_returns_from_a_file() -> None:
     other = LanguageModel(slots_of(), **SIZES, entangle=True).double().eval()
     other.load_state_dict(net.state_dict())
     mix = soft_net(normal(3, 5))
-    assert torch.equal(read(other, mix), read(net, mix))
+    assert torch.equal(states(other, mix), states(net, mix))
 
 
 @pytest.mark.parametrize(

@@ -162,23 +162,6 @@ def test_a_model_loads_where_only_this_package_can_be_imported(saved: Path) -> N
     assert (done.returncode, done.stdout) == (0, "(1, 3, 8)\n"), done.stderr
 
 
-def test_every_slot_that_has_the_option_takes_it_and_the_rest_stays() -> None:
-    made = architecture("a d i wide near")
-    other = adjusted(made, {"memory": 9, "window": None, "clamp": 2})
-    assert [slot.model_dump() for slot in other.slots] == [
-        {**slot.model_dump(), "memory": 9, "window": None, "clamp": 2}
-        if slot.kind == "attention"
-        else slot.model_dump()
-        for slot in made.slots
-    ]
-    assert other.costs is None
-    assert other.model_dump(exclude={"slots", "costs"}) == made.model_dump(
-        exclude={"slots", "costs"}
-    )
-    assert Architecture.from_json(other.to_json(), "x") == other
-    assert adjusted(made, {}) is made
-
-
 @pytest.mark.parametrize(
     ("layout", "options", "message"),
     [

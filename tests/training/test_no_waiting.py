@@ -10,6 +10,7 @@ from model import LanguageModel
 from model.attention_kernels import KERNELS
 from nas.search.estimators import ESTIMATORS, on_device
 from tests import tiny
+from tests.nas.search.test_step import with_dropout
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
 from training.optim import build_optimiser, rate_of
@@ -31,15 +32,6 @@ def nowhere(model: LanguageModel, config: OptimiserConfig) -> TrainState:
     )
 
 
-def with_dropout() -> LanguageModel:
-    model = tiny.supernet()
-    model.dropout = replace(model.dropout, residual=0.1, embedding=0.1)
-    for slot in model.slots:
-        slot.dropout = 0.1
-        slot.blocks["attention"].dropout = slot.blocks["dense"].dropout = 0.1
-    return model
-
-
 def config_of(kind: str) -> OptimiserConfig:
     clipping = {"clip_norm": 0.3, "clip_each_norm": 0.2, "clip_value": 0.1}
     return OptimiserConfig.model_validate({"kind": kind, "lr": 0.1, "warmup_steps": 0, **clipping})
@@ -52,7 +44,8 @@ def config_of(kind: str) -> OptimiserConfig:
 )
 def test_a_step_of_the_weights_asks_for_nothing(kind: str, options: dict[str, Any]) -> None:
     config = config_of(kind)
-    state = nowhere(with_dropout(), config)
+    with_dropout(model := tiny.supernet())
+    state = nowhere(model, config)
     step = WeightStep(Forward(META, "float32", **options), config, rate_of(config, 10))
     for seed in range(4):
         metrics = step(state, tiny.batch(seed=seed, first=seed == 2), lambda: MIX)

@@ -12,8 +12,7 @@ import pytest
 
 import retrain
 import search
-from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, last_step, run, settings
-from tests.runs import assert_same as assert_same  # tests of packages take it from here
+from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, assert_same, last_step, run, settings
 
 KILLS = 5
 
@@ -27,15 +26,7 @@ def to_the_end(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def killed_on_the_way(arguments: list[str], metrics: Path, steps: int) -> None:
-    """Start and kill, KILLS times, each time at a random moment after a little more was done."""
-    generator = random.Random(len(arguments))
-    for kill in range(KILLS):
-        goal = (kill + 1) * steps // (KILLS + 3)
-        killed_once(arguments, metrics, goal, rest_s=generator.random() * 0.05)
-
-
-def killed_once(arguments: list[str], metrics: Path, after: int, rest_s: float = 0.0) -> None:
+def killed_once(arguments: list[str], metrics: Path, after: int, rest_s: float) -> None:
     """Start, and kill some time after a step was logged."""
     process = subprocess.Popen(
         arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -61,6 +52,9 @@ def test_law_8_a_phase_survives_five_kills(
     run(script, experiment_file, "--run", tmp_path / "whole", *settings(*texts), *more)
     killed = tmp_path / "killed"
     arguments = [*command(f"{script.__name__}.py", experiment_file, killed, *texts), *more]
-    killed_on_the_way(arguments, killed / phase / "metrics.jsonl", 240)
+    generator = random.Random(len(arguments))
+    for kill in range(1, KILLS + 1):
+        goal, rest_s = kill * 240 // (KILLS + 3), generator.random() * 0.05
+        killed_once(arguments, killed / phase / "metrics.jsonl", goal, rest_s)
     to_the_end(arguments)
     assert_same(tmp_path / "whole" / phase, killed / phase)

@@ -1,6 +1,5 @@
 """The whole model: tying, mixes, causality, costs."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,16 +7,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from model import (
-    Architecture,
     Dropout,
     LanguageModel,
     ModelOptions,
     SoftmaxConfig,
-    build_model,
-    load_model,
-    save_model,
 )
-from tests.model.test_architecture import architecture
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, language_model, randomise, tokens
 
 LAYERS = [[candidate(kind)] for kind in ("attention", "dense", "identity", "attention")]
@@ -165,19 +159,3 @@ def test_one_label_must_mean_one_candidate() -> None:
     with pytest.raises(ValueError, match=r"slots\[1\]: dense has other options than in slot 0"):
         tied(1, slots)
     tied(None, slots)
-
-
-def test_a_tied_model_is_saved_and_loaded(tmp_path: Path) -> None:
-    made = architecture("a d a d d", tie_slots=2)
-    assert Architecture.from_json(made.to_json(), "x") == made
-    model = build_model(made)
-    save_model(tmp_path, model, made)
-    loaded = load_model(tmp_path)
-    ids_BT = tokens(2, 4)
-    with torch.no_grad():
-        one, two = (m.eval()(ids_BT, m.initial_state(2))[0] for m in (model, loaded))
-    assert torch.equal(one, two)
-    untied = made.model_copy(update={"tie_slots": None})
-    (tmp_path / "architecture.json").write_text(untied.to_json())
-    with pytest.raises(ValueError, match=r"slots\.2\..*: missing"):
-        load_model(tmp_path)

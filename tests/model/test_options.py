@@ -120,7 +120,7 @@ def test_a_model_is_what_its_options_say(options: ModelOptions) -> None:
 def test_a_model_with_options_is_saved_loaded_and_counted(
     options: ModelOptions, tmp_path: Path
 ) -> None:
-    made = architecture(options=options, costs=None)
+    made = architecture("a d a d d", options=options, costs=None, tie_slots=2)
     assert json.loads(made.to_json())["options"] == options.changed()
     assert Architecture.from_json(made.to_json(), "x") == made
     model = build_model(made).double().eval()

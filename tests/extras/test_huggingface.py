@@ -127,15 +127,6 @@ def test_what_a_mask_leaves_out_is_not_there(exported: Any, kind: str) -> None:
         close(out.loss, torch.cat(nats).mean())
 
 
-def test_a_saved_folder_is_the_folder(exported: Any, tmp_path: Path) -> None:
-    pair, ids = exported("all_attention"), tokens(2, 9)
-    pair.theirs.save_pretrained(tmp_path / "again")
-    again = load(tmp_path / "again")
-    assert torch.equal(again(ids).logits, pair.theirs(ids).logits)
-    for name in ("slots", "softmax", "options", "vocab_size", "hidden_size"):
-        assert getattr(again.config, name) == getattr(pair.theirs.config, name)
-
-
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_other_numbers_and_a_training(exported: Any, kind: str) -> None:
     """In bfloat16 too it computes and learns; what blocks lose by themselves is in the loss."""

@@ -26,14 +26,6 @@ def test_options_left_out_take_the_sections_value() -> None:
     ]  # fmt: skip
 
 
-def test_a_config_that_is_saved_and_read_again_means_the_same() -> None:
-    candidates = [{"kind": "attention", "window": None}, {"kind": "attention", "label": "near"}]
-    first = config(window=5, candidates=candidates)
-    again = ModelConfig.model_validate(first.model_dump(mode="json"))
-    assert again == first
-    assert again.completed_candidates() == first.completed_candidates()
-
-
 def test_heads_must_divide_the_width_unless_d_head_is_given() -> None:
     message = "n_heads: 5 does not divide d_model 16; give d_head or another n_heads"
     with pytest.raises(ValueError, match=f"Value error, {message}"):

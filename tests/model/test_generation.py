@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model import BLOCKS, LanguageModel, ModelOptions
-from model.generation import GREEDY, Sampling, draw, generate, keep_top_p, probabilities, read
+from model.generation import GREEDY, Sampling, draw, generate, probabilities, read
 from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
 
 # Longer than the memory of 6 rows, than a pass of 4 tokens, and of one id alone.
@@ -163,12 +163,6 @@ def test_probabilities_are_those_by_hand(logits: list[float], sampling: Sampling
     if near > 1e-9:
         found = probabilities(torch.tensor([logits, logits[::-1]], dtype=torch.float64), sampling)
         torch.testing.assert_close(found[0].tolist(), wanted, rtol=0, atol=1e-12)
-
-
-def test_a_nucleus_is_never_empty_and_a_cold_draw_is_the_likeliest() -> None:
-    log_p = torch.tensor([[-3.0, -0.1, -2.9]], dtype=torch.float64)
-    assert keep_top_p(log_p, 1e-300).isfinite().tolist() == [[False, True, False]]
-    assert probabilities(log_p, Sampling(temperature=1e-320)).tolist() == [[0, 1, 0]]
 
 
 def test_draws_come_as_often_as_they_are_likely_and_never_what_is_left_out() -> None:

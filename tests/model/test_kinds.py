@@ -1,6 +1,7 @@
 """What each kind computes, against plain formulas and the kinds that it becomes at its limits.
 
 B batch   T segment length   S = M + T keys   D d_model   H heads   K head dim   N vectors
+V width of values
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import Tensor
 from model import Candidate
 from model.blocks.adaptive_span import AdaptiveSpanBlock
 from model.blocks.gated_delta import GatedDeltaBlock
-from model.blocks.linear_attention import LinearAttentionBlock
+from model.blocks.linear_attention import LinearAttentionBlock, decayed, gated_delta
 from model.blocks.persistent import PersistentBlock
 from model.blocks.product_key_memory import ProductKeyMemoryBlock
 from model.blocks.routing import RoutingBlock
@@ -341,3 +342,71 @@ def test_product_keys_find_what_all_pairs_of_keys_would_find() -> None:
         best, place = (q_BTHE[:, :, head] @ key_PE.T).topk(3, dim=2)
         out_BTD += (best.softmax(dim=2)[..., None] * block.value_ND[place]).sum(dim=2)
     close(delta_BTD, out_BTD)
+
+
+B, H, K, V = 2, 3, 5, 4
+
+
+def inputs(length: int) -> dict[str, Tensor]:
+    return {
+        "q_BHTK": normal(B, H, length, K, seed=1),
+        "k_BHTK": F.normalize(normal(B, H, length, K, seed=2), dim=-1),
+        "value_BHTV": normal(B, H, length, V, seed=3),
+        "beta_BHT": torch.sigmoid(normal(B, H, length, seed=4)),
+        "log_decay_BHT": -F.softplus(2 * normal(B, H, length, seed=5) - 3),
+        "state_BHKV": normal(B, H, K, V, seed=6),
+    }
+
+
+def token_by_token(
+    q_BHTK: Tensor,
+    k_BHTK: Tensor,
+    value_BHTV: Tensor,
+    log_decay_BHT: Tensor,
+    state_BHKV: Tensor,
+    beta_BHT: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    outs = []
+    for t in range(q_BHTK.shape[2]):
+        k_BHK1, value_BH1V = k_BHTK[:, :, t, :, None], value_BHTV[:, :, t, None]
+        decay = log_decay_BHT[:, :, t, None, None].exp()
+        if beta_BHT is None:
+            state_BHKV = decay * state_BHKV + k_BHK1 * value_BH1V
+        else:
+            beta = beta_BHT[:, :, t, None, None]
+            forgotten = k_BHK1 @ (k_BHK1.mT @ state_BHKV)
+            state_BHKV = decay * (state_BHKV - beta * forgotten) + beta * k_BHK1 * value_BH1V
+        outs.append((q_BHTK[:, :, t, None] @ state_BHKV)[:, :, 0])
+    return torch.stack(outs, dim=2), state_BHKV
+
+
+@pytest.mark.parametrize("length", [1, 5, 64, 65, 150])
+@pytest.mark.parametrize("chunked", [decayed, gated_delta])
+def test_chunks_give_what_the_recurrence_gives(chunked: object, length: int) -> None:
+    given = inputs(length)
+    if chunked is decayed:
+        given.pop("beta_BHT")
+    for tensor in given.values():
+        tensor.requires_grad_()
+    gradients = []
+    for compute in (chunked, token_by_token):
+        assert callable(compute)
+        out, state = compute(**given)
+        weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
+        loss = (out * weights).sum() + state.square().sum()
+        gradients.append([out, state, *torch.autograd.grad(loss, [*given.values()])])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("chunked", [decayed, gated_delta])
+def test_a_decay_to_almost_nothing_is_no_overflow(chunked: object) -> None:
+    given = {name: tensor.float() for name, tensor in inputs(130).items()}
+    given["log_decay_BHT"] = torch.full((B, H, 130), -20.0, requires_grad=True)
+    if chunked is decayed:
+        given.pop("beta_BHT")
+    assert callable(chunked)
+    out, state = chunked(**given)
+    (gradient,) = torch.autograd.grad(out.sum() + state.sum(), [given["log_decay_BHT"]])
+    assert out.isfinite().all()
+    assert gradient.isfinite().all()

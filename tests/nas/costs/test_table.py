@@ -85,11 +85,6 @@ def write(path: Path, key: dict[str, Any] | None = None) -> Path:
     return path
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
-    again = table.read_table(write(tmp_path / "one.json"), KEY, "")
-    assert again.workloads["latency"] == times_table()
-
-
 @pytest.mark.parametrize(
     ("key", "words"),
     [

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from optuna.trial import TrialState
@@ -17,6 +18,7 @@ from optuna.trial import TrialState
 import search
 import sweep
 from hpo.study import Entry
+from tests.postgres_server import postgres, postgres_session
 from tests.sweeping import (
     ROOT,
     add_sweep,
@@ -28,6 +30,8 @@ from tests.sweeping import (
     wait_for,
     workers_of,
 )
+
+__all__ = ["postgres", "postgres_session"]
 
 
 def sqlite(folder: Path) -> str:
@@ -84,15 +88,17 @@ def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
 
 
 @pytest.mark.slow
-def test_24_trials_with_3_workers_and_five_kills_all_end_once(
-    experiment_file: Path, tmp_path: Path
+@pytest.mark.parametrize(("trials", "kills", "on_server"), [(24, 5, False), (6, 2, True)])
+def test_trials_with_3_workers_some_killed_all_end_once(
+    experiment_file: Path, tmp_path: Path, request: Any, trials: int, kills: int, on_server: bool
 ) -> None:
-    file, folder, trials, kills = experiment_file, tmp_path / "run", 24, 5
-    url = sqlite(folder)
+    file, folder = experiment_file, tmp_path / "run"
+    url = request.getfixturevalue("postgres").database() if on_server else sqlite(folder)
+    given = ["--set", f"sweep.storage={url}"] if on_server else []
     add_sweep(file, trials=trials, more="  retries: 5\n")
     assert stored_entries(url) == []
     draw, killed = random.Random(0), set[int]()
-    with started(file, "--run", folder, "--workers", 3) as main:
+    with started(file, "--run", folder, "--workers", 3, *given) as main:
         wait_for(lambda: runs(stored_entries(url)))
         while len(killed) < kills:
             time.sleep(draw.uniform(1.0, 5.0))
@@ -117,9 +123,26 @@ def test_24_trials_with_3_workers_and_five_kills_all_end_once(
     rows = table(folder)
     assert [row["state"] for row in rows] == ["done"] * trials
     assert search.main([str(folder / "best.yaml"), "--check"]) == 0
+    secret = url.partition("://")[2].partition("@")[0].partition(":")[2].encode()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not secret or not [path for path in files if secret in path.read_bytes()]
 
 
 SLOWER = ("--set", "search.steps=300", "--set", "run.checkpoint_every=10")
+
+
+@pytest.mark.slow
+def test_two_more_commands_that_join_take_part_and_end_with_the_sweep(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    arguments = [add_sweep(experiment_file, trials=6), "--run", folder, *SLOWER]
+    with started(*arguments) as main:
+        wait_for(lambda: runs(stored_entries(sqlite(folder))))
+        with started(*arguments, "--worker") as one, started(*arguments, "--worker") as other:
+            wait_for(lambda: len(runs(stored_entries(sqlite(folder)))) == 3)
+            assert [process.wait(600) for process in (main, one, other)] == [0, 0, 0]
+    assert [row["state"] for row in table(folder)] == ["done"] * 6
 
 
 def in_the_middle(folder: Path) -> bool:

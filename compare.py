@@ -8,7 +8,7 @@ the table is of the test text.
     python compare.py runs/quickstart --set 'compare.seeds=[0,1,2]'
     python compare.py runs/quickstart --pareto
 
-Writes RUN/comparison.csv, RUN/comparison.json and RUN/report.html.
+Writes RUN/comparison.csv, RUN/comparison.json, RUN/report.html and the trainings in RUN/retrain/.
 """
 
 import sys

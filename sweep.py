@@ -8,8 +8,8 @@ is run again. Started again, the same command goes on. Other machines may join.
     python sweep.py configs/sweep_tau.yaml --set sweep.trials=60
     python sweep.py runs/sweep_tau --worker
 
-Writes RUN/trials.csv, RUN/best.yaml, RUN/sweep.html and RUN/trials/NNNN/seed-N/ for each trial.
-Next: python search.py RUN/best.yaml
+Writes RUN/trials.csv, RUN/sweep.html, RUN/trials/NNNN/seed-N/ for each trial, and RUN/best.yaml, or
+with several objectives RUN/pareto/NNNN.yaml. Next: python search.py with one of these
 """
 
 import argparse

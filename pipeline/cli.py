@@ -301,5 +301,8 @@ class HelpWithDefaults(argparse.RawDescriptionHelpFormatter):
         words, default = action.help or "", action.default
         no_value = default in (None, [], argparse.SUPPRESS) or action.nargs == 0
         if not no_value and "default" not in words and words != argparse.SUPPRESS:
-            action.help = f"{words} (default: %(default)s)".strip()
+            # As it is typed.
+            between = "," if action.nargs is None else " "
+            shown = between.join(map(str, default)) if isinstance(default, list) else "%(default)s"
+            action.help = f"{words} (default: {shown})".strip()
         super().add_argument(action)

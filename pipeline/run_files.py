@@ -24,7 +24,7 @@ MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 MODEL_FILES = frozenset({*MODEL, "tokenizer.model", "result.json"})
 # How a text is cut where the model's own test does not say.
 CUT = {"streams": 8, "segment": 64, "context": 0}
-_CHECKPOINT = re.compile(r"(last|last\.refused|previous|best-\d+)\.safetensors")
+_CHECKPOINT = re.compile(r"(last|best-\d+)\.safetensors")
 
 
 @contextmanager

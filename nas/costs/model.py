@@ -179,7 +179,7 @@ def spread_layouts(
     return layouts
 
 
-# Whole layouts, beside the reference, that the correction of a table is fitted to.
+# Whole layouts that the correction of a table is fitted to.
 _FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1
 # A name that no layout has.
 REFERENCE = "the reference"

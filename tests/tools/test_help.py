@@ -27,6 +27,6 @@ def test_help_shows_a_real_command_and_imports_nothing_heavy(tool: str) -> None:
     assert docstring in done.stdout
     assert f"    python -m tools.{tool} " in docstring
     assert f"usage: python -m tools.{tool} " in done.stdout
-    assert ("[--run" in done.stdout) == (tool in {"confirm", "rank", "replay"})
+    assert ("[--run" in done.stdout) == (tool in {"confirm", "replay"})
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert not imported & HEAVY

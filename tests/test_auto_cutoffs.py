@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import retrain_trainer
-from pipeline.search import search_trainer
 from tests.runs import run
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
@@ -44,32 +42,6 @@ def numbers(bench: RunPlan) -> str:
 
 def interleaved(bench: RunPlan) -> Architecture:
     return derive_layout(bench, method="interleaved")
-
-
-def test_a_hand_set_softmax_is_passed_on_as_it_stands(
-    experiment_file: Path, bench: RunPlan
-) -> None:
-    fixed = bench_of(experiment_file, bench.run_dir, numbers(bench))
-    assert fixed.softmax is fixed.experiment.model.softmax
-    assert "(auto)" not in search_trainer(fixed).summary
-    plain = bench_of(experiment_file, bench.run_dir, "model.softmax={}")
-    assert "softmax: plain" in search_trainer(plain).summary
-
-
-def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
-    bench: RunPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The measured constants make no difference of it; those of another machine may."""
-    given: dict[str, Any] = {}
-
-    def spying(count_V: Any, **options: Any) -> tuple[int, ...]:
-        given.update(options)
-        return (20, 60)
-
-    monkeypatch.setattr("model.cutoffs.optimal_cutoffs", spying)
-    assert bench.softmax.cutoffs == (20, 60)
-    sizes = {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
-    assert given == {**sizes, "head_width": None, "least_head_mass": 0.75}
 
 
 def test_a_given_architecture_keeps_its_own_cutoffs(bench: RunPlan, experiment_file: Path) -> None:

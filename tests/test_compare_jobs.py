@@ -14,7 +14,7 @@ import pytest
 
 import compare
 import derive
-from tests.runs import ROOT, assert_same, last_step, refused, run, settings
+from tests.runs import ROOT, assert_same, last_step, run, settings
 from utils.cores import usable_cores
 
 GIVEN = ("compare.opponents=[interleaved]", "run.figures=false", "costs.patience_s=0")
@@ -94,12 +94,3 @@ def test_ctrl_c_stops_all_after_a_checkpoint_and_the_same_command_goes_on(
     again = subprocess.run(command(two, steps), cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert_trained_alike(one, two, 2)
-
-
-@pytest.mark.slow
-def test_a_training_that_diverges_is_named_and_ends_all_with_its_code(
-    both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    steps = [*GIVEN, "retrain.optimiser.lr=1e30"]
-    line = refused(compare, capsys, both[0], "--jobs", "2", *settings(*steps), code=3)
-    assert "layout-addi, seed 0: exit code 3: diverged at step " in line

@@ -372,12 +372,6 @@ def test_a_run_directory_gives_its_saved_experiment(tmp_path, phases, taken):
     assert cli.locate(arguments(tmp_path)) == (tmp_path / taken / "experiment.yaml", tmp_path)
 
 
-def test_options_are_not_abbreviated(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.parser("doc").parse_args(["x.yaml", "--che"])
-    assert stop.value.code == 2
-
-
 @pytest.mark.parametrize("script", ["search", "derive", "retrain", "compare"])
 def test_every_script_checks_and_refuses(script, write, capsys):
     main = importlib.import_module(script).main

@@ -8,7 +8,6 @@ import pytest
 import derive
 import search
 from model import load_architecture
-from pipeline import cli
 from pipeline.search_results import agreement_line
 from tests.runs import SEARCH, assert_same, code_of, refused, run, settings
 
@@ -86,12 +85,3 @@ def test_seeds_that_are_none_are_refused_in_one_line(
 ) -> None:
     line = refused(search, capsys, "x.yaml", f"--seeds={seeds}")
     assert "argument --seeds: expected different seeds like 0,1,2" in line
-
-
-def test_seeds_may_stand_before_or_behind_the_file() -> None:
-    made = cli.parser("")
-    cli.add_seeds(made, "", (7,))
-    for arguments in (["--seeds", "3, 1,2", "x.yaml"], ["x.yaml", "--seeds=3,1,2"]):
-        parsed = made.parse_args(arguments)
-        assert (parsed.seeds, parsed.experiment) == ([3, 1, 2], Path("x.yaml"))
-    assert made.parse_args(["x.yaml"]).seeds == [7]

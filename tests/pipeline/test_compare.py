@@ -21,10 +21,6 @@ from tests.runs import settings
 from tests.test_pipeline import run
 
 
-class Counted(Exception):
-    """Ends a test where what it asks is known."""
-
-
 @pytest.mark.usefixtures("_corpus_with_words")
 def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     experiment_file: Path,

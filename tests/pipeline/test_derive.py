@@ -46,18 +46,6 @@ def test_no_password_is_saved_beside_an_architecture(experiment_file: Path, tmp_
     assert "secret" not in saved
 
 
-def test_a_derivation_says_which_choice_it_replaces(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
-    run(derive, experiment_file, "--run", folder, "--method", "interleaved")
-    assert "in place of" not in capsys.readouterr().out
-    run(derive, experiment_file, "--run", folder, "--method", "par")
-    assert "\nin place of interleaved (a d a d), which stays in" in capsys.readouterr().out
-    run(derive, experiment_file, "--run", folder, "--method", "par")
-    assert "in place of" not in capsys.readouterr().out
-
-
 def another_text(run: Path) -> tuple[Any, ...]:
     """The arguments of a command in a run whose training text has got a line more."""
     train = (run.parent / "train.txt").read_text(encoding="utf-8")

@@ -11,7 +11,6 @@ from pipeline.devices import (
     find_device,
     missed_gpu,
     set_precision,
-    too_many_threads,
 )
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
@@ -30,25 +29,6 @@ def later(others: float, own: float = 1.0, after_s: float = 2.0) -> CpuReading:
         own_s=START.own_s + after_s * own,
         at_s=START.at_s + after_s,
     )
-
-
-@pytest.mark.parametrize(
-    ("threads", "workers", "cores", "remedy"),
-    [
-        (2, 2, 2, "give --workers 1, or --set run.threads=1"),
-        (1, 5, 2, "give --workers 2"),
-        (1, 2, 2, None),
-        (2, 2, 4, None),
-    ],
-)
-def test_runs_that_would_share_cores_are_warned_of(
-    threads: int, workers: int, cores: int, remedy: str | None
-) -> None:
-    line = too_many_threads(threads, workers, cores)
-    assert (line is None) == (remedy is None)
-    if line is not None:
-        assert line.startswith(f"warning: {workers} x {threads} threads for {cores} cores")
-        assert line.endswith(str(remedy))
 
 
 @pytest.mark.parametrize(

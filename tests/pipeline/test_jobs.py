@@ -71,16 +71,6 @@ def test_a_job_with_its_own_arguments_gets_its_share_of_the_cores_and_no_setting
     assert environment == ({"OMP_NUM_THREADS": "3"} if own else {})
 
 
-def test_a_countdown_says_what_is_done_and_how_long_the_rest_takes() -> None:
-    times_s = iter([100.0, 130.0, 160.0, 175.0])
-    countdown = Countdown(3, clock=lambda: next(times_s))
-    assert [countdown.line(name) for name in "abc"] == [
-        "[1/3] a; about 1:00 left",
-        "[2/3] b; about 0:30 left",
-        "[3/3] c",
-    ]
-
-
 def test_a_countdown_of_several_workers_counts_their_rounds() -> None:
     """Five runs of ten seconds, two at a time: they end at 10, 10, 20, 20 and 30."""
     times_s = iter([0.0, 10.0, 10.0, 20.0, 20.0, 30.0])

@@ -39,23 +39,6 @@ def test_the_work_of_shared_weights_is_counted_once_where_they_are_computed_toge
     np.testing.assert_allclose(work - entangled, together * 3 * narrow_flops)
 
 
-@pytest.mark.parametrize(
-    ("settings", "weights", "alpha"),
-    [
-        ((), "spos", "estimator soft, "),
-        (("search.estimator=soft",), "soft", ""),
-        (("search.alpha.estimator=two_path", "search.alpha.every=2"), "spos",
-         "estimator two_path, moves every 2 steps, "),
-    ],
-)  # fmt: skip
-def test_a_search_says_by_what_weights_and_alpha_learn(
-    plan_with: PlanWith, settings: tuple[str, ...], weights: str, alpha: str
-) -> None:
-    said = search_trainer(plan_with(*settings)).summary
-    assert f"\nestimator {weights}, draws held " in said
-    assert f"\nalpha: prequential data, {alpha}first moves at step 15, " in said
-
-
 def test_a_search_records_the_gradients_of_each_kind(plan_with: PlanWith) -> None:
     trainer = search_trainer(plan_with())
     trainer.state.step = 1
@@ -147,11 +130,6 @@ def written(plan: RunPlan, alphas: Any) -> RunPlan:
         path = plan.search_folder(seed) / "pi.npz"
         write(path, alpha_NLC, ["attention", "dense", "identity"])
     return plan
-
-
-def wandering(searches: int) -> Any:
-    """The alpha of some searches, at random."""
-    return np.random.default_rng(0).normal(size=(searches, 30, 4, 3))
 
 
 def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(

@@ -15,7 +15,6 @@ from pipeline.search_results import (
     agreement_line,
     gap_caveats,
     layout_caveats,
-    say_once,
     write_joint_caveats,
 )
 from report.run_files import read_joint_caveats
@@ -25,19 +24,6 @@ from tests.test_pipeline import run
 
 AGREEMENT = Agreement.model_validate(SCORED["agreement"])
 NOISE = "warning: in 3 of 4 slots alpha moved as noise would move it"
-
-
-def test_what_chance_does_is_said_as_far_as_it_is_known() -> None:
-    assert agreement_line(AGREEMENT) == (
-        "agreement of 2 searches: kappa 0.500, 95% interval [0.100, 0.900] over 5 slots"
-    )
-    new = AGREEMENT.model_copy(update={"p_by_chance": 0.0123})
-    assert agreement_line(new) == (
-        f"{agreement_line(AGREEMENT)}; choices put into slots at random agree as much with "
-        "p = 0.0123"
-    )
-    few = AGREEMENT.model_copy(update={"interval": None})
-    assert "kappa 0.500, no interval (too few slots" in agreement_line(few)
 
 
 @pytest.mark.parametrize(("chance", "warned"), [(None, 0), (0.05, 0), (0.051, 1), (1.0, 1)])
@@ -90,13 +76,6 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
     write_caveats(folders[1], ["other", "of the text"])
     of_both = layout_caveats(bare, folders)
     assert of_both == ("of the text", f"seed-0: {NOISE}", "seed-7: other")
-
-
-def test_a_line_is_logged_once(tmp_path: Path) -> None:
-    for _ in range(2):
-        say_once(["a", NOISE], [tmp_path])
-    say_once([NOISE, "b"], [tmp_path])
-    assert (tmp_path / "train.log").read_text() == f"a\n{NOISE}\nb\n"
 
 
 def test_what_the_terminal_says_of_pi_stands_in_the_run(

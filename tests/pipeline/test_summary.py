@@ -4,30 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.derive import derive as derive_by
-from pipeline.retrain import retrain_trainer
 from pipeline.summary import text_summary
 from tests.pipeline.conftest import PlanWith
-
-
-def test_the_summary_says_what_differs_from_the_usual(plan_with: PlanWith) -> None:
-    settings = [
-        *("model.tie_slots=2", "model.dropout_dense=0.3", "data.random_offset=true"),
-        *("run.micro_batches=2", "retrain.optimiser.kind=sgd", "retrain.optimiser.momentum=0.9"),
-        *("retrain.optimiser.clip_norm=null", "retrain.optimiser.clip_value=0.1"),
-    ]
-    plan = plan_with(*settings)
-    architecture = derive_by(plan, method="layout", layout="a d a a")
-    summary = retrain_trainer(plan, architecture).summary
-    for said in (
-        "every epoch begins at another place; micro_batches 2",
-        "dropout: residual 0.1, embedding 0.1, attention 0, dense 0.3",
-        "tied: 4 slots share the weights of 2",
-        "weights: kind sgd, ",
-        ", momentum 0.9, ",
-        "clip_value 0.1",
-    ):
-        assert said in summary
 
 
 def test_text_that_stands_in_the_training_text_is_warned_of(
@@ -66,11 +44,3 @@ def test_a_step_that_reads_the_whole_text_is_said_with_what_it_reads(plan_with: 
     (batch, _) = (plan.training_batches().batch(index) for index in (0, 1))
     assert batch.input_BT.shape == (16, (train - 1) // 16)
     assert "every step reads" not in text_summary(plan_with())
-
-
-def test_steps_are_said_in_passes_over_the_text(plan_with: PlanWith) -> None:
-    plan = plan_with("retrain.steps=30", "retrain.epochs=null")
-    architecture = derive_by(plan, method="layout", layout="a d a a")
-    passes = 30 / plan.training_batches().per_epoch
-    said = f"30 steps: {passes:.3g} passes over the training text"
-    assert said in retrain_trainer(plan, architecture).summary

@@ -139,13 +139,6 @@ def test_the_figure_shows_front_and_rules_and_says_what_lies_above(scored: Path)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_section_has_front_and_rules_alone(scored: Path) -> None:
-    section = front_section(scored).body
-    assert "a d d d" in section
-    assert "i a i i" not in section
-    assert "x a d a d" in section
-
-
 def test_the_reference_is_always_in_the_figure(scored: Path) -> None:
     path = scored / "pareto.csv"
     path.write_text(

@@ -194,22 +194,6 @@ def joint_caveats_file(run: Path, *entries: dict[str, object]) -> None:
     (run / "search/caveats.json").write_text(json.dumps({"together": entries}))
 
 
-def test_a_layout_stands_above_what_speaks_against_it(make):
-    make.architecture("argmax-0", ("attention", "dense"), chosen=True)
-    assert 'class="caveats"' not in page_of(make.run).text
-    chosen = make.run / "architecture.json"
-    content = json.loads(chosen.read_text())
-    content["evidence"]["caveats"] = [NOISE, ALONE]
-    chosen.write_text(json.dumps(content))
-    text = page_of(make.run).text
-    box = text[text.index('<div class="caveats"') :]
-    assert text.index(">0.62<") < text.index(box)
-    assert "All 2 warnings" not in text
-    assert box.count("<li>") >= 2
-    assert "alpha &lt;moved&gt; as noise" in box
-    assert ALONE in box
-
-
 def test_a_search_has_its_caveats_and_several_theirs(make):
     first, second = (make.search(seed=seed, drawn=DRAWN) for seed in (0, 3))
     caveats_file(first, NOISE)

@@ -5,7 +5,6 @@ import pytest
 
 from report.run_files import (
     frame_rows,
-    read_json,
     read_metrics,
     read_trajectory,
     seed_folders,
@@ -36,21 +35,6 @@ def test_metrics_come_back_as_rows_without_a_torn_last_line(make):
     assert onehot["step"].tolist() == [30, 59]
     path.write_text("")
     assert list(read_metrics(path).columns) == ["kind", "step"]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "read"),
-    [
-        ("pi.npz", "not a zip", read_trajectory),
-        ("metrics.jsonl", '{"kind": "tr\n{"kind": "train", "step": 3}\n', read_metrics),
-        ("result.json", "[1]", read_json),
-    ],
-)
-def test_a_broken_file_is_named(make, name, text, read):
-    path = make.run / name
-    path.write_text(text)
-    with pytest.raises(ValueError, match=f"^{path}: broken"):
-        read(path)
 
 
 def test_seeds_come_in_the_order_of_their_numbers(make):

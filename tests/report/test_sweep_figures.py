@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from report.plotting import png
 from report.sweep.figures import bars, draw_sweep, highest_shown, history, levels_of, pareto, slices
 from report.sweep.importance import groups, importances
 from report.sweep.trials import Objective, done, front
@@ -143,13 +142,6 @@ def test_a_slice_has_a_panel_per_setting_with_its_trials(sweeper):
     assert at == [("linear", "cosine", "step").index(row.params["search.tau.schedule"])
                   for row in finished]  # fmt: skip
     assert not any(axes.get_visible() for axes in empty)
-
-
-def test_integers_of_many_values_and_of_log_are_numbers(sweeper):
-    rows = [sweeper.row(n, params={"i": 2**n}) for n in range(12)]
-    figure = slices(rows, ["i"], {"i": IntDistribution(1, 4096, log=True)}, 0, BITS)
-    assert figure.axes[0].get_xscale() == "log"
-    assert png(figure)
 
 
 def test_the_front_is_drawn_with_its_layouts(sweeper):

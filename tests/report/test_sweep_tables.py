@@ -8,13 +8,10 @@ import pytest
 
 from report.sweep.tables import csv_text, headline, text_table, warning
 from report.sweep.trials import (
-    Objective,
     baseline_of,
     counts,
     done,
     front,
-    short_keys,
-    value_text,
     valueless,
 )
 from tests.report.conftest import BITS, FLOPS
@@ -57,40 +54,6 @@ def test_trials_of_one_network_stand_once_on_the_front_the_baseline_first(sweepe
     ones = [sweeper.row(n, values=[v]) for n, v in enumerate([2.0, 1.0, 1.0])]
     assert [row.number for row in front(ones)] == [1]
     assert front([sweeper.row(0, state="failed")]) == []
-
-
-def test_keys_are_as_short_as_they_can_be():
-    keys = ["search.optimiser.rate", "retrain.optimiser.rate", "search.tau.end", "end"]
-    assert short_keys(keys) == {
-        "search.optimiser.rate": "search.optimiser.rate",
-        "retrain.optimiser.rate": "retrain.optimiser.rate",
-        "search.tau.end": "tau.end",
-        "end": "end",
-    }
-    assert short_keys(["model.slots"], least=2) == {"model.slots": "model.slots"}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(True, "true"), (None, "null"), (0.0312500001, "0.03125"), (8, "8"), ("step", "step")],
-)
-def test_values_are_written_as_in_yaml(value, text):
-    assert value_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "text", "unit"),
-    [
-        ("retrained", 2.01234, "2.0123", "u"),
-        ("flops", 2.414e6, "2.41", "MFLOP per token"),
-        ("flops", 2.6e9, "2600", "MFLOP per token"),
-        ("parameters", 1_234_567, "1.23M", "u"),
-    ],
-)
-def test_objectives_are_written_in_plain_words(name, value, text, unit):
-    objective = Objective(name=name, unit="u")
-    assert objective.text(value) == text
-    assert objective.shown_unit == unit
 
 
 def small(sweeper):

@@ -107,22 +107,6 @@ DATA_ALONE = (
 )
 
 
-def test_it_says_how_often_the_phases_read_the_text_and_what_is_short(
-    experiment_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tokens = 6009  # bytes of the training text, and one for its document
-    said = printed(capsys, experiment_file, "--set", "search.steps=30", "--set", "data.batch=4")
-    per_epoch = -(-((tokens - 1) // 4) // 16)  # streams by segments
-    assert f"search: 30 steps: {30 / per_epoch:.3g} passes over the training text" in said
-    assert "warning: valid has 938 tokens: the standard error" in said
-    assert "every step reads" not in said
-    said = printed(capsys, experiment_file, "--set", "data.batch=4", "--set", "data.segment=1503")
-    assert "retrain: " in said
-    assert "each of 4 streams has 1,502 training tokens: every step reads the whole text" in said
-    said = printed(capsys, experiment_file, "--set", "data.batch=7000")
-    assert "warning: data.batch: 7000 streams need at least 7001 training tokens" in said
-
-
 def test_a_file_with_data_alone_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,12 +21,6 @@ def test_a_missing_package_is_named_with_what_brings_it(
     )
 
 
-def test_an_unknown_target_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(command.main, capsys, tmp_path, "--to", "gguf", tmp_path / "out")
-    assert "--to: invalid choice: 'gguf'" in said
-    assert len(said.splitlines()) == 1
-
-
 def test_an_option_goes_with_its_exporter(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

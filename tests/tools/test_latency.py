@@ -7,7 +7,7 @@ import pytest
 from nas.costs.model import read_table
 from pipeline.costs import cost_model
 from tests.pipeline.conftest import Clock, clock, plan_of
-from tests.runs import refused, run, settings
+from tests.runs import run
 from tools import latency
 
 __all__ = ["clock"]
@@ -39,20 +39,6 @@ def test_it_measures_every_workload_and_keeps_the_table(
     # stacks, the model without slots, and whole layouts, all in one run
     assert clock.asked[0][:4] == ["rest", "attention", "dense", "identity"]
     assert len(clock.asked[0]) == 4 + 9 + 4
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--workloads", "latencie"], "invalid choice: 'latencie'"),
-        (["--validate", "-1"], "--validate: expected a number from 0 to 1000"),
-        (settings("costs.repeats=1"), "costs.repeats: must be at least 3"),
-    ],
-)
-def test_what_it_cannot_do_is_one_line(
-    experiment_file: Path, capsys: pytest.CaptureFixture[str], given: list[str], words: str
-) -> None:
-    assert words in refused(latency, capsys, experiment_file, *given)
 
 
 def test_what_whole_layouts_say_of_a_table_is_measured_again_with_it(

@@ -187,21 +187,3 @@ def test_pages_that_the_code_names_exist() -> None:
         with tokenize.open(path) as file:
             named = re.findall(r"docs/[\w/]+\.md", file.read())
         assert [name for name in named if not (ROOT / name).exists()] == [], path
-
-
-def test_what_is_broken_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "# One head\n[a](none.md) [b](page.md#one-head) [c](#two) [d](https://x.org)\n"
-        "`make nothing` `python serch.py x`\n```\npython -m tools.nothing\nmake demo\n```\n"
-        "`python search.py configs/none.yaml`\n"
-    )
-    monkeypatch.setattr("tests.test_docs.ROOT", tmp_path)
-    assert broken_links(page) == ["none.md", "#two"]
-    monkeypatch.undo()
-    assert unknown_commands(page) == [
-        "python -m tools.nothing",
-        "make nothing",
-        "python serch.py x",
-        "python search.py configs/none.yaml",
-    ]

@@ -140,18 +140,10 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
         ("slots: 4", "slots: 4\n  d_modle: 3",
          "8: model.d_modle: unknown key; did you mean 'd_model'?"),
         ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
-        ("  steps: 300\n  tau", "  steps: 300\n  schedule: step\n  tau",
-         "15: search.schedule: unknown key; did you mean 'search.tau.schedule' or "
-         "'search.alpha.schedule' or 'search.optimiser.schedule'?"),
         ("slots: 4", "slots: four", "7: model.slots: expected an integer, found 'four'"),
-        ("slots: 4", "slots: 4.0", "7: model.slots: expected an integer, found 4.0"),
         ("slots: 4", "slots: 0", "7: model.slots: must be at least 1, found 0"),
-        ("start: 1", "start: 0", "17: search.tau.start: must be above 0, found 0"),
         ("start: 1", "start: .inf", "17: search.tau.start: must be finite, found .inf"),
         ("start: 1", "start: 1:30", "17: search.tau.start: expected a number, found '1:30'"),
-        ("schedule: exponential", "schedule: expo",
-         "16: search.tau.schedule: must be one of constant, linear, cosine, exponential, "
-         "step, learnable; found 'expo'; did you mean 'exponential'?"),
         ("  tau:\n", "  alpha: {lr: atuo}\n  tau:\n",
          "15: search.alpha.lr: expected a number or auto, found 'atuo'; did you mean 'auto'?"),
         ("  tau:\n", "  estimator: single_path\n  alpha: {data: shared, estimator: soft}\n  tau:\n",
@@ -165,8 +157,6 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
         ("  tau:\n", "  estimator: spos\n  alpha: {data: split}\n  tau:\n",
          "16: search.alpha.data: split keeps text for alpha, which estimator spos never "
          "moves; use prequential, or say by search.alpha.estimator how alpha learns"),
-        ("[200, 500]", "[200, 5e2]",
-         "12: model.softmax.cutoffs[1]: expected an integer, found 500.0"),
         ("[200, 500]", "[500, 200]",
          "12: model.softmax.cutoffs: must be above 0 and strictly increasing, found [500, 200]"),
         ("[attention, {kind: dense", "[atention, {kind: dense",
@@ -183,12 +173,6 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
          "12: model.softmax.cutoffs: 5000 is not below the vocabulary 1024; give smaller "
          "cutoffs or fewer"),
         ("  d_ffn: 128\n", "", "6: model.d_ffn: missing; it has no default"),
-        (VALID[VALID.index("retrain:") : VALID.index("compare:")], "",
-         "1: retrain: missing; it has no default"),
-        ("pydoc-topics", "pydoc-topic",
-         "4: data.corpus: must be one of python-stdlib, pydoc-topics, wikitext-2, "
-         "wikitext-103, enwik8, text8, files, tree; found 'pydoc-topic'; did you mean "
-         "'pydoc-topics'?"),
         ("[interleaved, par]", "[interlaved, par]",
          "24: compare.opponents[0]: must be one of argmax, top_k, sampled, beam, evolution, "
          "predictor, finals, interleaved, par, sandwich, random, layout, permuted, "
@@ -219,8 +203,6 @@ def test_a_mistake_is_named_with_its_place(problems, old, new, line):
          "n_local_heads: 4 of n_heads 4 leave no head to route; give less"),
         ("routing, clusters: 129",
          "clusters: 129 for 128 tokens (memory 64 and data.segment 64); give fewer"),
-        ("routing, clusters: 74, memory: 9",
-         "clusters: 74 for 73 tokens (memory 9 and data.segment 64); give fewer"),
         ("dense, label: w", "label: expected two characters or more, a to z, 0 to 9 or _, a letter "
          "first (single letters are those of kinds), found 'w'"),
         ("mixture_of_experts, k: 5", "k: 5 is more than n_experts 4; give less"),
@@ -306,16 +288,13 @@ def test_overrides_win_create_and_replace(write):
     ("override", "line"),
     [
         ("search.tau.edn=0.2", "search.tau.edn: unknown key; did you mean 'end'?"),
-        ("search.steps=ten", "search.steps: expected an integer, found 'ten'"),
         *((override, KEY_VALUE) for override in ("search.steps", "search..steps=3", "=3")),
         ("model.slots.x=3", "model.slots.x: model.slots has no keys"),
         ("model.slots=[", "model.slots: the value is not YAML: while parsing a flow node, expected "
          "the node content, but found '<stream end>'"),
-        ("search.tau={end: 0}", "search.tau.end: must be above 0, found 0"),
         ("data=", "data: expected a mapping of keys, found nothing"),
         ("search.tau={end: 1, end: 2}", "search.tau.end: given twice, first in line 1; leave one "
          "out"),
-        ("search.tau={3: 1}", "search.tau: key 3: a key must be text; quote it or leave it out"),
         (f"run.seed={'a' * 5000}", f"run.seed: expected an integer, found '{'a' * 57}...'"),
     ],
     ids=lambda text: text[:50],
@@ -406,10 +385,3 @@ def test_what_is_seldom_meant_is_a_warning(write, overrides, start, end):
     else:
         assert lines[0].startswith(f"warning: {start}")
         assert lines[0].endswith(end)
-
-
-def test_the_keys_of_a_small_section_are_told(write, problems):
-    file = VALID + "derive: {budget: {foo: 0.5x}}\n"
-    known = "latency, decode, train_step, throughput, parameters, flops, cache"
-    (line,) = problems(file)
-    assert line.endswith(f"derive.budget.foo: unknown key; there is {known}")

@@ -194,23 +194,3 @@ def test_a_cache_that_is_no_folder_names_its_variable(
         assert "PARNAS_CACHE" in line
         assert str(cache) in line
     assert (tmp_path / "taken").read_text() == "mine"
-
-
-def test_files_of_a_tree_that_are_no_text_are_named_with_the_byte(
-    experiment_file: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    for number in range(90):
-        (notes / f"{number}.md").write_text(f"note {number}\n" * 60)
-    for number in range(7):
-        (notes / f"bad {number}.md").write_bytes(b"abc\xff")
-    tree = settings(
-        *("data.corpus=tree", f"data.tree={{folder: '{notes}', include: ['*']}}"),
-        *("data.files=null", "search.steps=4", "search.optimiser.warmup_steps=1"),
-        "model.softmax={cutoffs: [20, 60], factor: 2}",
-    )
-    run(search, experiment_file, "--run", tmp_path / "run", *tree)
-    error = capsys.readouterr().err
-    assert f"data.tree: {notes}/bad 0.md: left out, is not UTF-8, byte 3 is 0x" in error
-    assert "data.tree: 2 more files are no UTF-8" in error

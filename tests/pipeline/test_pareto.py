@@ -135,16 +135,6 @@ def test_a_front_keeps_the_budget_of_other_costs(
     assert len(names) == sum(int(row["front"]) for row in rows) > 0
 
 
-def test_a_front_that_no_layout_keeps_is_refused(
-    searched: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = refused(
-        derive, capsys, searched, "--pareto", "flops", *settings("derive.budget.parameters=3")
-    )
-    assert line.startswith("derive.budget.parameters: no layout keeps 3 (")
-    assert not (searched / "pareto.json").exists()
-
-
 @pytest.mark.slow
 def test_compare_trains_the_whole_front(searched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = settings("derive.top=1", "derive.gap=false", "retrain.steps=4", "compare.opponents=[par]")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.experiment import load_experiment
-from pipeline.jobs import Failed, last_words, reason_of, run_scripts
+from pipeline.jobs import Failed, run_scripts
 from tests.sweeping import ROOT
 from training.signals import Stopped, StopRequest
 
@@ -116,12 +116,3 @@ def test_it_ends_with_its_state_saved_when_its_starter_is_killed(
     while not (folder / "saved").exists():
         assert time.monotonic() < until
         time.sleep(0.05)
-
-
-def test_the_last_words_are_those_of_the_last_process(tmp_path: Path) -> None:
-    log = tmp_path / "trial.log"
-    log.write_text("--- scripts search\nValueError: old\n--- scripts search\nnew\n")
-    assert last_words(log) == "new"
-    assert reason_of(-15, log) == "ended by signal 15: new"
-    log.write_text("--- scripts search\n")
-    assert last_words(log) == "no word in its log"

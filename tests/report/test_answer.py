@@ -133,14 +133,6 @@ def test_a_layout_that_was_chosen_after_the_comparison_is_not_taken_for_the_comp
     assert page.part("derived").count(">0.99<") == 6
 
 
-def test_a_latency_that_was_not_measured_is_said(make):
-    make.architecture("argmax-0", ("attention",) * 6, chosen=True)
-    rows = csv_rows(NAMES, 6, 1).replace(",3.4,", ",,").replace(",2.5,", ",,")
-    make.comparison(rows, reference="interleaved", latency_note="not measured: busy")
-    first = Page(write_report(make.run).read_text(encoding="utf-8")).part("answer")
-    assert "not measured: busy" in first
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -152,13 +144,6 @@ def test_a_latency_that_was_not_measured_is_said(make):
 def test_the_saving_beside_the_reference_comes_first(make, changed, words):
     first = unescape(compared(make, **changed).part("answer"))
     assert words in first.partition('<p class="saving">')[2].partition("</p>")[0]
-
-
-def test_without_a_chosen_layout_nothing_is_saved(make):
-    rows = csv_rows(NAMES, 6, 3).replace("searched", "opponent")
-    make.comparison(rows, reference="interleaved")
-    page = Page(write_report(make.run).read_text(encoding="utf-8"))
-    assert "No chosen layout is among what was compared." in page.part("answer")
 
 
 @pytest.mark.parametrize(

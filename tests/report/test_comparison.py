@@ -1,17 +1,12 @@
 """The table and the figure of a comparison show the numbers of its files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from matplotlib.transforms import Bbox
 
 from report.comparison import html_table, read_comparison, text_table
 from report.comparison_figure import scatter
-from report.page import write_report
 from report.plotting import png
-
-ROOT = Path(__file__).parents[2]
 
 
 def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="opponent"):
@@ -30,13 +25,6 @@ def test_the_text_table_shows_the_numbers(make):
         "interleaved", "adadad", "1", "1.30M", "2.81M", "-", "4.1200", "2.0561", "61.56",
     ]  # fmt: skip
     assert lines[-2:] == ["no verdict possible (n = 1)", "median of 30 passes"]
-
-
-def test_what_stands_once_under_two_names_is_said_in_the_table_and_on_the_page(make):
-    remark = "par-2 = sandwich-2: one network, trained and shown once"
-    make.comparison(remarks=[remark])
-    assert text_table(read_comparison(make.run)).splitlines()[-3] == remark
-    assert remark in write_report(make.run).read_text()
 
 
 def test_a_broken_table_is_named_but_no_name_is_missing(make):
@@ -176,11 +164,3 @@ def test_the_table_of_today_fits_a_hundred_columns_and_tells_the_opponents_apart
         # What nats say too is left out where there is no room, but not on the page.
         assert "2.0500" not in body
         assert "2.0500" in html_table(comparison).rows[0][1]
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
-def test_the_pages_show_the_columns_of_the_table(make, page):
-    head = [line.split() for line in text_table(with_relatives(make, "a", "b")).splitlines()[:2]]
-    lines = [line.split() for line in (ROOT / page).read_text(encoding="utf-8").splitlines()]
-    (place,) = (number for number, line in enumerate(lines) if line[:3] == head[0][:3])
-    assert lines[place : place + 2] == head

@@ -67,13 +67,6 @@ def test_the_figure_shows_all_trainings_the_finals_and_the_front(folder: Path) -
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_section_has_the_finals(folder: Path) -> None:
-    section = trainings_section(folder).body
-    assert "a d d" in section
-    assert "4.2100" in section
-    assert "d a i" not in section
-
-
 def test_the_answer_is_what_was_chosen_though_more_were_expected_of_another(folder: Path) -> None:
     """Of another one a final diverged, and it was expected to be as bad as the worst alone."""
     rows = ROWS.replace(",yes", ",").replace("2,900,4.39,", "2,900,4.39,yes")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from report.page import write_report
-from report.searches import SEARCH_FIGURES, SPREAD_FIGURES
+from report.searches import SEARCH_FIGURES
 from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]
@@ -78,14 +78,6 @@ def test_sections_without_files_are_left_out(make):
     assert page.part("answer").count("<li") == 2  # what is likeliest so far
     assert "python derive.py" in page.part("answer")
     assert re.search(r"python derive\.py .*\npython retrain\.py .*\npython compare\.py ", page.text)
-
-
-def test_every_search_seed_is_shown(make):
-    make.search(seed=0, drawn=DRAWN)
-    make.search(seed=3, drawn=DRAWN)
-    found = page_of(make.run).headings[1:4]
-    assert found == ["Searches of seeds 0, 3 together", "Search, seed 0", "Search, seed 3"]
-    assert {path.name for path in (make.run / "search/figures").iterdir()} == set(SPREAD_FIGURES)
 
 
 def test_what_blocks_say_is_drawn_of_a_search_and_of_the_first_seed_of_a_layout(make):

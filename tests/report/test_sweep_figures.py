@@ -5,11 +5,11 @@ import struct
 import matplotlib as mpl
 import numpy as np
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from report.sweep.figures import bars, draw_sweep, highest_shown, history, levels_of, pareto, slices
+from report.sweep.figures import bars, draw_sweep, highest_shown, history, pareto, slices
 from report.sweep.importance import groups, importances
-from report.sweep.trials import Objective, done, front
+from report.sweep.trials import Objective, done
 from tests.report.conftest import BITS, FLOPS, SPACE
 
 GOALS = [BITS, FLOPS]
@@ -112,21 +112,6 @@ def test_bars_show_share_chance_and_trials(sweeper):
     assert axes.get_title(loc="left") == f"retrained, {len(done(rows))} trials"
 
 
-@pytest.mark.parametrize(
-    ("values", "known", "levels"),
-    [
-        ("ab", CategoricalDistribution(["b", "a", "never"]), ["b", "a", "never"]),
-        ([10.0, 1.0], FloatDistribution(1, 1e6, log=True), []),
-        ([0, 4, 2], IntDistribution(0, 8, step=2), ["0", "2", "4"]),
-        (range(12), IntDistribution(0, 20), []),
-        ([False], CategoricalDistribution([True, False]), ["true", "false"]),
-        ("ab", None, ["a", "b"]),
-    ],
-)
-def test_settings_are_numbers_or_levels_by_what_they_are(values, known, levels):
-    assert levels_of(list(values), known) == levels
-
-
 def test_a_slice_has_a_panel_per_setting_with_its_trials(sweeper):
     rows = sweeper.many(30)
     keys = ["search.tau.end", "search.tau.stairs", "search.tau.schedule", "model.slots"]
@@ -160,15 +145,6 @@ def test_the_front_is_drawn_with_its_layouts(sweeper):
     stairs_N2 = next(one for one in axes.get_lines() if one.get_linestyle() == "-").get_xydata()
     assert [2.0, 2.5] in stairs_N2.tolist()
     assert [4.0, 2.2] in stairs_N2.tolist()
-
-
-def test_names_of_the_front_do_not_cover_each_other(sweeper):
-    rows = sweeper.many(40, goals=2)
-    (axes,) = pareto(rows, GOALS).axes
-    boxes = [text.get_window_extent() for text in axes.texts]
-    assert len(boxes) == min(len(front(rows)), 12)
-    for index, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[index + 1 :])
 
 
 @pytest.mark.parametrize("layouts", [None, "a d i " * 30])

@@ -83,9 +83,3 @@ def test_everything_that_comes_from_files_is_escaped(sweeper, tmp_path):
     page = page_of(tmp_path, sweep)
     fetches_nothing(page)
     assert page.text.count("&lt;script&gt;") >= 25
-
-
-def test_many_trials_are_cut_and_said_to_be(sweeper, tmp_path):
-    rows = [sweeper.row(n, values=[2.0 + n]) for n in range(60)]
-    page = page_of(tmp_path, sweeper.sweep(rows))
-    assert "and 10 more: trials.csv" in page.text

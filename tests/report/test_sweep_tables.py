@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from report.sweep.tables import csv_text, headline, text_table, warning
+from report.sweep.tables import csv_text, headline, text_table
 from report.sweep.trials import (
     baseline_of,
     counts,
@@ -185,13 +185,3 @@ def test_several_objectives_have_the_lowest_of_each_and_what_is_no_slower(sweepe
     assert headline(sweep)[-1] == (
         "Lowest retrained that is no slower than the baseline: the baseline itself with 2.0500."
     )
-
-
-def test_the_warning_counts_trials_and_seeds(sweeper):
-    said = warning(sweeper.sweep([sweeper.row(n) for n in range(3)]))
-    assert said.startswith("The best of 3 trials of one seed each looks better than it is")
-    assert said.endswith(":")  # the command follows
-    row = sweeper.row(0, seeds={"0": [2.0], "1": [2.0]})
-    said = warning(sweeper.sweep([row], commands={}))
-    assert "of 2 seeds each" in said
-    assert said.endswith(".")

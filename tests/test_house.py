@@ -31,7 +31,7 @@ SCRIPTS = sorted(
 )
 
 
-# The law is 28,000 lines in 190 files, and as many of tests. Until the first is reached these numbers
+# The law is 28,000 lines in 190 files, and as many of tests. Until then these numbers
 # only fall; a feature brings its lines by taking others away.
 MOST = {"lines": 31_260, "files": 186, "test lines": 28_000}
 MOST_OF_FILE, MOST_OF_FUNCTION = 500, 80

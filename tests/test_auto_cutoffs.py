@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,22 @@ def numbers(bench: RunPlan) -> str:
 
 def interleaved(bench: RunPlan) -> Architecture:
     return derive_layout(bench, method="interleaved")
+
+
+def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
+    bench: RunPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measured constants make no difference of it; those of another machine may."""
+    given: dict[str, Any] = {}
+
+    def spying(count_V: Any, **options: Any) -> tuple[int, ...]:
+        given.update(options)
+        return (20, 60)
+
+    monkeypatch.setattr("model.cutoffs.optimal_cutoffs", spying)
+    assert bench.softmax.cutoffs == (20, 60)
+    sizes = {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
+    assert given == {**sizes, "head_width": None, "least_head_mass": 0.75}
 
 
 def test_a_given_architecture_keeps_its_own_cutoffs(bench: RunPlan, experiment_file: Path) -> None:

@@ -5,9 +5,9 @@ import struct
 import matplotlib as mpl
 import numpy as np
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from report.sweep.figures import bars, draw_sweep, highest_shown, history, pareto, slices
+from report.sweep.figures import bars, draw_sweep, highest_shown, history, levels_of, pareto, slices
 from report.sweep.importance import groups, importances
 from report.sweep.trials import Objective, done
 from tests.report.conftest import BITS, FLOPS, SPACE
@@ -110,6 +110,21 @@ def test_bars_show_share_chance_and_trials(sweeper):
     stairs = next(one for one in found if one.conditional)
     assert f"tau.stairs ({stairs.trials} trials)" in names
     assert axes.get_title(loc="left") == f"retrained, {len(done(rows))} trials"
+
+
+@pytest.mark.parametrize(
+    ("values", "known", "levels"),
+    [
+        ("ab", CategoricalDistribution(["b", "a", "never"]), ["b", "a", "never"]),
+        ([10.0, 1.0], FloatDistribution(1, 1e6, log=True), []),
+        ([0, 4, 2], IntDistribution(0, 8, step=2), ["0", "2", "4"]),
+        (range(12), IntDistribution(0, 20), []),
+        ([False], CategoricalDistribution([True, False]), ["true", "false"]),
+        ("ab", None, ["a", "b"]),
+    ],
+)
+def test_settings_are_numbers_or_levels_by_what_they_are(values, known, levels):
+    assert levels_of(list(values), known) == levels
 
 
 def test_a_slice_has_a_panel_per_setting_with_its_trials(sweeper):

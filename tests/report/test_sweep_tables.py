@@ -12,6 +12,7 @@ from report.sweep.trials import (
     counts,
     done,
     front,
+    short_keys,
     valueless,
 )
 from tests.report.conftest import BITS, FLOPS
@@ -54,6 +55,17 @@ def test_trials_of_one_network_stand_once_on_the_front_the_baseline_first(sweepe
     ones = [sweeper.row(n, values=[v]) for n, v in enumerate([2.0, 1.0, 1.0])]
     assert [row.number for row in front(ones)] == [1]
     assert front([sweeper.row(0, state="failed")]) == []
+
+
+def test_keys_are_as_short_as_they_can_be():
+    keys = ["search.optimiser.rate", "retrain.optimiser.rate", "search.tau.end", "end"]
+    assert short_keys(keys) == {
+        "search.optimiser.rate": "search.optimiser.rate",
+        "retrain.optimiser.rate": "retrain.optimiser.rate",
+        "search.tau.end": "tau.end",
+        "end": "end",
+    }
+    assert short_keys(["model.slots"], least=2) == {"model.slots": "model.slots"}
 
 
 def small(sweeper):

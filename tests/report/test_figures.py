@@ -18,7 +18,7 @@ from report.curves import (
     schedule,
     validation_curves,
 )
-from report.pi_figures import MOST_FRAMES, heat_map, line_plots, write_animation
+from report.pi_figures import MOST_FRAMES, heat_map, line_plots, pi_grid, write_animation
 from report.run_files import Trajectory, read_metrics, read_trajectory
 from utils.text import compact
 
@@ -124,6 +124,15 @@ def test_the_searched_layout_has_its_colour_wherever_it_stands(make):
         found = {line.get_label(): line.get_color() for line in axes.get_lines()}
         assert found["argmax-0"] == _MARKS["searched"][1]
         assert len(set(found.values())) == 3
+
+
+def test_candidates_that_stand_level_are_no_choice():
+    grid = pi_grid(2, ("dense", "attention", "identity"))
+    grid.show(np.array([[1, 1, 1], [1, 2, 0]]) / 3, "", only_likeliest=True)
+    shown = [[text.get_visible() for text in slot] for slot in grid.text_LC]
+    weights = [[text.get_fontweight() for text in slot] for slot in grid.text_LC]
+    assert shown == [[True] * 3, [False, True, False]]
+    assert weights == [["normal"] * 3, ["normal", "bold", "normal"]]
 
 
 @pytest.mark.parametrize(

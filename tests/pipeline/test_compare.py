@@ -55,6 +55,8 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
             assert test["word_perplexity"] == pytest.approx(math.exp(total / words))
         per_word = math.exp(row["nats_per_token"] * tests[0]["tokens"] / words)
         assert row["word_perplexity"] == pytest.approx(per_word)
+        bits = row["nats_per_token"] * tests[0]["tokens"] / tests[0]["bytes"] / math.log(2)
+        assert row["bits_per_byte"] == pytest.approx(bits)
     one, other = nats["layout-addi"], nats["interleaved"]
     mean = statistics.fmean(a - b for a, b in zip(one, other, strict=True))
     assert f"{mean:+.4f} nats/token" in table["verdict"]

@@ -226,6 +226,18 @@ def test_word_perplexity_is_over_words_and_says_which(tool: Tool) -> None:
         assert f"{words} words ({command.WORDS[rule]})" in said
 
 
+def test_what_it_was_measured_with_is_written(tool: Tool, text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    tool.output("--memory", 0, 9, "--streams", 3, "--segment", 8, "--context", 2, "--json", out,
+        "--precision", "bfloat16",
+    )  # fmt: skip
+    content = json.loads(out.read_text())
+    assert content["trained_with"] == {"attention": {"window": None, "memory": 5, "clamp": None}}
+    assert [content[name] for name in ("streams", "segment", "context")] == [3, 8, 2]
+    assert [content[name] for name in ("device", "precision")] == ["cpu", "bfloat16"]
+    assert content["data"] == [str(text)]
+
+
 @pytest.fixture
 def retrained(experiment_file: Path, tmp_path: Path) -> Path:
     run = tmp_path / "run"

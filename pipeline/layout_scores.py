@@ -232,6 +232,8 @@ class LayoutTrainings:
                 done=lambda job: _trained(job, countdown),
                 diverged=lambda job, words: _remember_diverged(job, words, countdown),
             )
+        for job in jobs:  # one may have ended just as this process was killed
+            remove_weights(job.folder)
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
 
     def _claim(self, length: Length) -> None:

@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
-from tests.runs import ROOT
+import pytest
+
+from pipeline import exit_codes
+from tests.runs import ROOT, Capture
 
 
 def test_the_import_of_torch_is_announced_before_it_begins() -> None:
@@ -24,3 +27,15 @@ def test_the_import_of_torch_is_announced_before_it_begins() -> None:
     assert first == "loading torch"
     remedy = "run `make setup`, then use .venv/bin/python"
     assert second == f"the package torch is missing: {remedy}"
+
+
+def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", "1")
+    for rank, said in (("0", "loading nothing_of_that_name\n"), ("1", "")):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        with exit_codes.user_errors(loads="nothing_of_that_name"):
+            pass
+        assert capsys.readouterr().err == said

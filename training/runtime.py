@@ -6,7 +6,6 @@ trains faster and holds the most that it ever needed at once.
 """
 
 import ctypes
-import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,13 +29,6 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD_BYTES))
     return all(mallopt(name, value) == 1 for name, value in settings)
-
-
-def memory_bytes(device: torch.device) -> int:
-    """How much memory a GPU, or this machine, has."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def compiled_run(device: torch.device) -> RunSlot:

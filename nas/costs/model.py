@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -342,7 +343,7 @@ class CostModel:
             spread_layouts(self.candidates, self.slots, count, seed)
             for count, seed in ((_FITTED, _FITTED_SEED), (held_out, _HELD_OUT_SEED))
         )
-        measure = lambda layouts: self.times_ms(workload, layouts)  # noqa: E731
+        measure = partial(self.times_ms, workload)
         return times_table(measure, self.candidates, self.slots, fitted, other)
 
     def budget(

@@ -1,5 +1,6 @@
 """Several runs at a time: their share of the cores, and how they end together."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,21 @@ def test_a_countdown_of_several_workers_counts_their_rounds() -> None:
     countdown = Countdown(5, workers=2, clock=lambda: next(times_s))
     left = [countdown.line("").partition("; ")[2] for _ in range(5)]
     assert left == [f"about 0:{rest_s} left" for rest_s in (20, 20, 10, 10)] + [""]
+
+
+@pytest.mark.parametrize(("device", "gpus"), [("auto", {"0", "1"}), ("cpu", {None})])
+def test_runs_at_a_time_have_a_gpu_each(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, gpus: Any
+) -> None:
+    both, given = threading.Barrier(2), list[str | None]()
+
+    def started(*arguments: Any) -> None:
+        given.append(arguments[4].get("CUDA_VISIBLE_DEVICES"))
+        both.wait(60)
+
+    monkeypatch.setattr(jobs, "run_scripts", started)
+    monkeypatch.setattr(jobs, "share_of_gpus", str)
+    experiment = load_experiment(experiment_file, [f"run.device={device}"])
+    four = [Job(name, experiment, ("derive",), tmp_path / name) for name in "abcd"]
+    run_all(four, workers=2, stop=StopRequest(), done=lambda job: None)
+    assert [set(given[:2]), set(given[2:])] == [gpus, gpus]

@@ -57,15 +57,12 @@ def set_precision(precision: str, device: torch.device) -> str | None:
         precision == "bfloat16" and device.type == "cuda" and not new
     ):
         raise ValueError(
-            f"run.precision: {precision} is not what {device} can do (it needs an NVIDIA GPU of "
-            "compute capability 8.0 or later); set run.precision=float32"
+            f"run.precision: {precision} needs an NVIDIA GPU of compute capability 8.0 or later, "
+            f"and the device is {device}; set run.precision=float32"
         )
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if new and precision == "float32":
-        return (
-            "run.precision is float32: this GPU computes tf32 and bfloat16 several times faster "
-            "(run.precision=tf32 or bfloat16)"
-        )
+        return "run.precision is float32: this GPU is faster with run.precision=tf32 or bfloat16"
     return None
 
 

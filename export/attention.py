@@ -20,9 +20,6 @@ from model.blocks.attention import AttentionBlock
 from model.blocks.routing import ITSELF, RoutingBlock
 from model.state import Segment, sinusoid, sinusoid_at
 
-# Of what a graph holds or carries for the memory of one slot.
-MOST_BYTES = 2**31
-
 
 class Form(nn.Module):
     """What a slot asks of the block that it computes."""
@@ -47,7 +44,6 @@ class AttentionForm(Form):
         self.window, self.memory = block.reached(reach)
         self.clamp, scale = block.clamp, self.width**-0.5
         self.memory_rows = self.memory
-        check_room(self.memory, self.groups * self.width)
         self.query_ED = nn.Parameter(block.query.weight * scale)
         self.key_value, self.output = block.key_value, block.output
         shape_GN1K = (self.groups, -1, 1, self.width)
@@ -189,7 +185,6 @@ class RoutingForm(Form):
         self.block, self.memory, self.keys = block, block.memory_rows, block.options.keys
         self.memory_rows = self.memory
         self.heads, self.width = block.n_heads, block.d_head
-        check_room(self.memory, 2 * self.heads * self.width)
         self.local = None if block.local is None else AttentionForm(block.local)
 
     def forward(
@@ -246,12 +241,3 @@ class RoutingForm(Form):
         # A later key of the same cluster has a higher rank, one that holds no token an early place.
         within_BHTS = (back_BHTS >= 0) & (back_BHTS < self.keys) & holds_BS[:, None, None]
         return alike_BHTS & within_BHTS, place_S == place_S[self.memory :, None]
-
-
-def check_room(rows: int, width: int) -> None:
-    """Raise ValueError where a memory of so many numbers is more than a graph holds."""
-    if (needed := 4 * rows * width) > MOST_BYTES:
-        raise ValueError(
-            f"memory: {rows:,} rows of {width:,} numbers are {needed / 1e9:,.1f} GB in one slot, "
-            f"and an exported graph holds {MOST_BYTES / 1e9:.1f}; export a model with less memory"
-        )

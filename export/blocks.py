@@ -106,29 +106,6 @@ def _run(
     return torch.stack(read, dim=2), state_BHKV
 
 
-class PersistentForm(Form):
-    """The block's attention in plain products, with its vectors as constants."""
-
-    key_HKN: Tensor
-    value_HNK: Tensor
-
-    def __init__(self, block: PersistentBlock) -> None:
-        super().__init__()
-        self.heads, self.width, self.output = block.n_heads, block.d_head, block.outer
-        self.query_ED = nn.Parameter(block.query.weight * self.width**-0.5)
-        key_NHK, value_NHK = block.vectors()
-        self.register_buffer("key_HKN", key_NHK.permute(1, 2, 0).contiguous())
-        self.register_buffer("value_HNK", value_NHK.transpose(0, 1).contiguous())
-
-    def forward(self, c_BTD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
-        """Every token of the segment by itself."""
-        q_BTE = F.linear(c_BTD, self.query_ED)
-        q_BHTK = q_BTE.view(*q_BTE.shape[:2], self.heads, self.width).transpose(1, 2)
-        weight_BHTN = torch.softmax(q_BHTK @ self.key_HKN, dim=-1)
-        out_BTE = (weight_BHTN @ self.value_HNK).transpose(1, 2).flatten(2)
-        return self.output(out_BTE), None, None
-
-
 class MixtureOfExpertsForm(Form):
     """Every expert for every token, with a gate of 0 for those that a token does not use."""
 
@@ -182,7 +159,7 @@ FORMS: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
     LinearAttentionBlock: RecurrentForm,
     AdaptiveSpanBlock: AdaptiveSpanForm,
     AllAttentionBlock: AllAttentionForm,
-    PersistentBlock: PersistentForm,
+    PersistentBlock: _as_it_is,
     RoutingBlock: RoutingForm,
     MixtureOfExpertsBlock: MixtureOfExpertsForm,
     ProductKeyMemoryBlock: ProductKeyMemoryForm,

@@ -26,7 +26,7 @@ class GraphModel(nn.Module):
     """The log-probabilities (B, T, V) of the next ids, and what the streams carry on.
 
     It takes a derived model in evaluation mode and changes its blocks. ValueError: a kind of block
-    has no form that a graph can hold, or a memory is too large.
+    has no form that a graph can hold.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -36,14 +36,12 @@ class GraphModel(nn.Module):
             for slot in self.model.slots:
                 for label in slot.labels:
                     slot.blocks[label] = form_of(slot.blocks[label])
-        # Modules of their own, so that an exporter can tell their products from those of the slots.
-        self.embedding, self.softmax = _Embedding(self.model), _Softmax(self.model)
         self.eval().requires_grad_(False)
 
     def forward(self, ids_BT: Tensor, memories: Memories) -> tuple[Tensor, Memories]:
         """Read a segment of every stream."""
         segment = Segment(memories[SEEN], ids_BT.shape[1], cache={})
-        x_BTD = self.embedding(ids_BT)
+        x_BTD = embedded(self.model.tables, ids_BT)
         carried = {SEEN: memories[SEEN] + segment.length}
         slots, tied = self.model.slots, self.model.tied
         for number, own in enumerate(tied.own):
@@ -54,7 +52,7 @@ class GraphModel(nn.Module):
             x_BTD, before, after, _ = slot(x_BTD, before, segment, tuple(states), [(own[0], None)])
             carried |= _present(f"state_{number:03}", after[own[0]])
             carried |= _present(f"before_{number:03}", before)
-        return self.softmax(self.model.norm(x_BTD)), dict(sorted(carried.items()))
+        return self.model.log_prob(self.model.norm(x_BTD)), dict(sorted(carried.items()))
 
     def zeros(self, batch: int) -> Memories:
         """What so many streams carry that have seen nothing, in the order of the names."""
@@ -65,24 +63,6 @@ class GraphModel(nn.Module):
         with torch.no_grad():
             _, carried = self(torch.zeros(batch, 1, dtype=torch.int64), begun)
         return {name: torch.zeros_like(tensor) for name, tensor in carried.items()}
-
-
-class _Embedding(nn.Module):
-    def __init__(self, model: LanguageModel) -> None:
-        super().__init__()
-        self.tables = model.tables
-
-    def forward(self, ids_BT: Tensor) -> Tensor:
-        return embedded(self.tables, ids_BT)
-
-
-class _Softmax(nn.Module):
-    def __init__(self, model: LanguageModel) -> None:
-        super().__init__()
-        self.tables = model.softmax
-
-    def forward(self, h_BTD: Tensor) -> Tensor:
-        return self.tables.log_prob(h_BTD)
 
 
 def _present(name: str, tensor: Tensor | None) -> Memories:

@@ -4,23 +4,17 @@ B batch   T segment length   V vocabulary
 """
 
 import copy
-import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from data import EvaluationStreams, Tokenizer, encode_documents
-from data.text import to_utf8_text
 from export.graph import SEEN, GraphModel, Memories
 from export.source import Source
 from model.saving import tensors_digest
-from utils.files import check_is_file, write_whole
+from utils.files import write_whole
 
 Run = Callable[[Tensor, Memories], tuple[Tensor, Memories]]
 Zeros = Callable[[int], Memories]
@@ -29,9 +23,6 @@ MOST_NATS = 1e-4
 # Streams, and the lengths of the segments that they read one after the other.
 CASES = ((1, (5, 17, 1)), (3, (17, 1, 5)))
 DRAWS = 3
-STREAMS, SEGMENT = 8, 64
-# Log-probabilities that a pass makes at once.
-_MOST_NUMBERS = 2**26
 
 FILE = "manifest.json"
 IDS, LOG_PROBS, NEXT = "ids", "log_probs", "next_"
@@ -77,74 +68,13 @@ def _difference(run: Run, source: Source, zeros: Zeros, seed: int) -> float:
     return worst
 
 
-def tokens_of(files: Sequence[Path], tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The ids of texts, each a document; ValueError where one is no file, empty or no UTF-8."""
-    for path in files:
-        check_is_file(path)
-    texts = [to_utf8_text(path.read_bytes(), str(path)) for path in files]
-    return encode_documents(tokenizer, texts)
-
-
-def nats_per_token(run: Run, tokens: NDArray[np.int64], zeros: Zeros, words: int) -> float:
-    """The mean over all tokens but the first, each scored once, in streams and segments."""
-    segment = max(1, min(SEGMENT, _MOST_NUMBERS // (STREAMS * words)))
-    streams = EvaluationStreams(tokens, streams=STREAMS, segment=segment)
-    memories, nats = zeros(streams.streams), 0.0
-    for batch in streams:
-        log_prob_BTV, memories = run(batch.input_BT, memories)
-        nll_BT = -log_prob_BTV.gather(-1, batch.target_BT[..., None])[..., 0]
-        nats += float(nll_BT.double()[batch.score_BT].sum())
-    return nats / streams.scored
-
-
 def write_manifest(
-    folder: Path,
-    source: Source,
-    graph: GraphModel,
-    form: str,
-    files: Sequence[str],
-    measured: Mapping[str, Any],
+    folder: Path, source: Source, graph: GraphModel, file: str, difference: float
 ) -> str:
-    """Write the tokenizer and the manifest of the files in a folder; returns a line that says what.
-
-    `form` is the exporter's name, `measured` what was found of the graph.
-    """
+    """Write the tokenizer and the manifest of a graph's file; returns a line that says what."""
     source.tokenizer.save(folder)
-    own, memories = source.architecture, memories_of(graph)
-    tokenizer = {"kind": source.tokenizer.kind, "doc_id": source.tokenizer.doc_id}
-    content = {
-        "version": 1,
-        "form": form,
-        "model": {"name": own.name, "layout": own.letters()},
-        "files": {name: _file(folder / name) for name in files},
-        "inputs": [{"name": IDS, "dtype": "int64", "shape": ["batch", "length"]}],
-        "outputs": [
-            {
-                "name": LOG_PROBS,
-                "dtype": "float32",
-                "shape": ["batch", "length", own.vocabulary_size],
-            }
-        ],
-        "memories": memories,
-        "zero_state": "all memories are 0 for streams that start",
-        "vocabulary": {
-            "size": own.vocabulary_size,
-            "tokenizer_digest": own.tokenizer.digest,
-            **tokenizer,
-        },
-        **measured,
-        "provenance": {
-            **own.provenance,
-            "weights": tensors_digest(source.model.state_dict()),
-        },
-    }
-    write_whole(folder / FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
-    return f"{own.name}, layout {own.letters()}: ids and {len(memories)} memories in and out"
-
-
-def memories_of(graph: GraphModel) -> list[dict[str, Any]]:
-    """Name, next name, dtype and shape of all that streams carry, in the graph's order."""
-    return [
+    own, words = source.architecture, source.architecture.vocabulary_size
+    memories = [
         {
             "input": name,
             "output": NEXT + name,
@@ -154,9 +84,22 @@ def memories_of(graph: GraphModel) -> list[dict[str, Any]]:
         }
         for name, tensor in graph.zeros(1).items()
     ]
-
-
-def _file(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+    content = {
+        "version": 1,
+        "model": {"name": own.name, "layout": own.letters()},
+        "file": file,
+        "inputs": [{"name": IDS, "dtype": "int64", "shape": ["batch", "length"]}],
+        "outputs": [{"name": LOG_PROBS, "dtype": "float32", "shape": ["batch", "length", words]}],
+        "memories": memories,
+        "zero_state": "all memories are 0 for streams that start",
+        "vocabulary": {
+            "size": words,
+            "tokenizer_digest": own.tokenizer.digest,
+            "kind": source.tokenizer.kind,
+            "doc_id": source.tokenizer.doc_id,
+        },
+        "checked": difference,
+        "provenance": {**own.provenance, "weights": tensors_digest(source.model.state_dict())},
+    }
+    write_whole(folder / FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    return f"{own.name}, layout {own.letters()}: ids and {len(memories)} memories in and out"

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
-from export.graph import GraphModel, Memories
+from export.graph import GraphModel
 from export.manifest import check_program, write_manifest
 from export.source import Source
 
@@ -30,12 +29,12 @@ def write_folder(source: Source, folder: Path) -> list[str]:
     """
     graph = graph_of(source)
     program = exported(graph)
-    difference = check_program(ProgramRunner(program), source, graph.zeros)
+    difference = check_program(program.module(), source, graph.zeros)
     # As the only part of the archive they would be pickled; the rest is JSON and plain numbers.
     program.example_inputs = None
     with quiet():
         torch.export.save(program, folder / FILE)
-    shape = write_manifest(folder, source, graph, "torch.export", [FILE], {"checked": difference})
+    shape = write_manifest(folder, source, graph, FILE, difference)
     return [shape, f"differs from the model by at most {difference:.1e} nats"]
 
 
@@ -57,19 +56,6 @@ def exported(graph: GraphModel) -> ExportedProgram:
             for node in module.graph.nodes:
                 node.meta.pop("stack_trace", None)
     return program
-
-
-class ProgramRunner:
-    """Runs a program as a model."""
-
-    def __init__(self, program: ExportedProgram) -> None:
-        self._module = program.module()
-
-    def __call__(self, ids_BT: Tensor, memories: Memories) -> tuple[Tensor, Memories]:
-        """Read a segment."""
-        with torch.no_grad():
-            log_prob_BTV, carried = self._module(ids_BT, memories)
-        return log_prob_BTV, carried
 
 
 @contextmanager

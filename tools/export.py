@@ -4,13 +4,13 @@ MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. DIR is a n
 it is written whole or not at all, and nothing is ever written over.
 
     python -m tools.export runs/quickstart/model --to hf exported
-    python -m tools.export runs/quickstart/model --to onnx graph --int8 --data some.txt
+    python -m tools.export runs/quickstart/model --to onnx graph
 
 `hf` writes what transformers loads with AutoModelForCausalLM.from_pretrained(DIR,
 trust_remote_code=True): weights, tokenizer, the model's code in one file, and a model card.
 `onnx` writes model.onnx, a graph of ids and memories for any batch and length, its tokenizer, and
-manifest.json, which names inputs and outputs; `--int8` adds model.int8.onnx with smaller weights.
-`torch` writes the same graph as model.pt2, which torch.export.load reads.
+manifest.json, which names inputs and outputs. `torch` writes the same graph as model.pt2, which
+torch.export.load reads.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from export import EXPORTERS
 from pipeline import cli, exit_codes
@@ -34,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         from utils.validation import check_installed
 
-        options = options_of(arguments)
         check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)
         from export.source import check_target
         from utils.files import folder_made_whole
@@ -44,47 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         module, _, name = exporter.function.partition(":")
         write = getattr(import_module(module), name)
         with folder_made_whole(arguments.dir) as folder:
-            lines = write(source, folder, **options)
+            lines = write(source, folder)
         print("\n".join([*lines, f"written: {arguments.dir}"]))
     return 0
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; an exporter's own option is there only where it was given."""
+    """The arguments."""
     parser = cli.tool_parser("export", __doc__)
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="a model folder")
     words = "; ".join(f"{name}: {exporter.words}" for name, exporter in EXPORTERS.items())
     add("--to", required=True, choices=EXPORTERS, help=words)
     add("dir", type=Path, metavar="DIR", help="where to write it, a new or empty folder")
-    added: set[str] = set()
-    for exporter in EXPORTERS.values():
-        for flag, keywords in exporter.options.items():
-            if flag not in added:
-                add(flag, **{"default": argparse.SUPPRESS, **keywords})
-                added.add(flag)
     return parser.parse_args(argv)
-
-
-def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The exporter's own options that were given.
-
-    ValueError: one goes with another exporter.
-    """
-    given = {name: value for name, value in vars(arguments).items() if name not in _COMMON}
-    own = {_name(flag) for flag in EXPORTERS[arguments.to].options}
-    for name in sorted(given.keys() - own):
-        flag = "--" + name.replace("_", "-")
-        others = [other for other, exporter in EXPORTERS.items() if flag in exporter.options]
-        raise ValueError(f"{flag}: goes with --to {' or '.join(others)}; leave it out")
-    return given
-
-
-_COMMON = {"model", "to", "dir"}
-
-
-def _name(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
 
 
 def read_source(folder: Path) -> "Source":

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from export.attention import check_room
 from export.blocks import FORMS
 from export.graph import GraphModel
-from model import BLOCKS, Candidate, LanguageModel, ModelOptions, SoftmaxConfig
+from model import BLOCKS, LanguageModel, ModelOptions, SoftmaxConfig
 from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
 
 LENGTHS = (5, 1, 17, 3)
@@ -111,12 +110,3 @@ def test_an_id_that_the_vocabulary_lacks_is_refused(softmax: dict[str, Any], wro
     graph = graph_of(language_model([[candidate("identity")]], **softmax))
     with pytest.raises(IndexError):
         graph(torch.tensor([[0, wrong]]), graph.zeros(1))
-
-
-def test_a_memory_that_no_graph_holds_is_refused_before_it_is_made() -> None:
-    check_room(2**20, 512)
-    with pytest.raises(ValueError, match=r"1,048,576 rows of 513 numbers are 2\.2 GB"):
-        check_room(2**20, 513)
-    huge: Candidate = candidate("attention", memory=2**20, d_head=2**10, n_heads=2)
-    with pytest.raises(ValueError, match=r"^memory: 1,048,576 rows"):
-        graph_of(language_model([[huge]]))

@@ -20,13 +20,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from data import EvaluationStreams, Tokenizer, encode_documents
+from data import Tokenizer
 from data.tokenizers.tokenizer import Bytes
 from export import onnx as exporter
 from export.blocks import FORMS
 from export.graph import GraphModel, Memories
-from export.onnx import Session, converted
-from export.torch_export import ProgramRunner, exported
+from export.onnx import converted, run_of
+from export.torch_export import exported
 from model import (
     BLOCKS,
     Architecture,
@@ -40,7 +40,6 @@ from model import (
 from tests.model.tiny import candidate, language_model, randomise, tokens
 from tests.refusal import refused
 from tools import export as command
-from training.evaluation import evaluate
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "onnx.md"
@@ -94,9 +93,9 @@ def export_of(name: str, folder: Path) -> Exported:
         parameter.data *= 0.6
     graph = GraphModel(copy.deepcopy(model))
     program, path = exported(graph), folder / "model.onnx"
-    path.write_bytes(converted(graph, program)[0].SerializeToString())
+    path.write_bytes(converted(graph, program).SerializeToString())
     onnx.checker.check_model(str(path), full_check=True)
-    return Exported(model, graph.zeros, ProgramRunner(program), Session(path), path)
+    return Exported(model, graph.zeros, program.module(), run_of(path), path)
 
 
 @torch.no_grad()
@@ -150,12 +149,9 @@ def refuses_an_id_that_the_vocabulary_lacks(export: Exported) -> None:
             export.by_onnxruntime(torch.tensor([[0, wrong]]), export.zeros(1))
 
 
-TEXT = "A graph reads ids and gives what it carries on. \u00e9\u00e8 " * 12
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder of random weights, large enough that int8 makes it smaller."""
+    """A model folder of random weights."""
     tokenizer, path = Tokenizer(Bytes()), tmp_path_factory.mktemp("made") / "model"
     config = ModelConfig(slots=3, d_model=48, n_heads=4, d_ffn=256, memory=16)
     by_label = {each.label: each for each in config.completed_candidates()}
@@ -174,7 +170,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         parameter.data *= 0.3
     save_model(path, model.float(), architecture)
     tokenizer.save(path)
-    path.with_name("text.txt").write_text(TEXT, encoding="utf-8")
     return path
 
 
@@ -183,13 +178,9 @@ def test_the_command_writes_a_folder_that_runs(
 ) -> None:
     """All that is said of one folder: it takes seconds to be made."""
     out = folder.with_name("graph")
-    data = str(folder.with_name("text.txt"))
-    assert command.main([str(folder), "--to", "onnx", str(out), "--int8", "--data", data]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"model\.int8\.onnx: 0\.\d\d MB, \d\.\d{4} nats per token", said)
+    assert command.main([str(folder), "--to", "onnx", str(out)]) == 0
+    assert re.search(r"model\.onnx: 0\.\d\d MB\n", capsys.readouterr().out)
     the_manifest_says_all(out)
-    the_nats_are_those_of_the_evaluation(folder, out)
-    int8_is_of_the_slots_alone(out)
     monkeypatch.chdir(out.parent)
     the_page_runs_as_it_stands(folder)
     assert capsys.readouterr().out
@@ -197,8 +188,9 @@ def test_the_command_writes_a_folder_that_runs(
 
 def the_manifest_says_all(written: Path) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
-    files = {"manifest.json", "model.onnx", "model.int8.onnx", "tokenizer.json"}
+    files = {"manifest.json", "model.onnx", "tokenizer.json"}
     assert {path.name for path in written.iterdir()} == files
+    assert manifest["file"] == "model.onnx"
     assert manifest["checked"] < 1e-4
     assert manifest["provenance"]["commit"] == "abc"
     assert manifest["vocabulary"]["tokenizer_digest"] == Tokenizer(Bytes()).digest
@@ -213,33 +205,6 @@ def the_manifest_says_all(written: Path) -> None:
     assert [value.shape for value in session.get_inputs()[1:]] == [
         memory["shape"] for memory in memories
     ]
-    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
-    assert sizes == {name: (written / name).stat().st_size for name in sizes}
-    assert sizes["model.int8.onnx"] < 0.6 * sizes["model.onnx"]
-
-
-def the_nats_are_those_of_the_evaluation(folder: Path, written: Path) -> None:
-    ids = encode_documents(Tokenizer(Bytes()), [TEXT])
-    streams = EvaluationStreams(ids, streams=8, segment=64)
-    wanted = evaluate(
-        load_model(folder), streams, byte_length_V=None, device=torch.device("cpu")
-    ).nats_per_token
-    manifest = json.loads((written / "manifest.json").read_text())
-    assert manifest["tokens"] == len(ids) - 1
-    plain, small = manifest["nats_per_token"].values()
-    assert plain == pytest.approx(wanted, abs=1e-5)
-    assert small == pytest.approx(wanted, abs=0.1)
-    assert small != plain
-
-
-def int8_is_of_the_slots_alone(written: Path) -> None:
-    graph = onnx.load(str(written / "model.int8.onnx")).graph
-    counts = [node.op_type for node in graph.node]
-    # Two attention blocks with queries, keys and values, and output; one dense block.
-    assert counts.count("MatMulInteger") == 2 * 3 + 2
-    shapes = {tuple(tensor.dims) for tensor in graph.initializer if tensor.data_type == 1}
-    assert (101, 48) in shapes
-    assert any(157 in shape for shape in shapes)
 
 
 def the_page_runs_as_it_stands(folder: Path) -> None:
@@ -287,7 +252,7 @@ def test_a_graph_that_is_not_the_model_gets_no_name(
 
     def another(source: Any) -> GraphModel:
         graph = made(source)
-        graph.softmax.tables.head.data[7] += 0.01
+        graph.model.softmax.head.data[7] += 0.01
         return graph
 
     monkeypatch.setattr(exporter, "graph_of", another)

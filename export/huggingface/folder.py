@@ -1,10 +1,10 @@
 """The folder that transformers loads: weights, config, code, tokenizer and a model card."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader
 from safetensors.torch import save
 
 from export.huggingface.flatten import modelling_source
@@ -13,8 +13,6 @@ from export.source import Source
 from model import Architecture, reads_context
 from utils.text import NO_CONTEXT, visible
 
-_DTYPES = ("float32", "bfloat16", "float16")
-
 _MEASURES = {
     "nats_per_token": "nats per token",
     "perplexity": "perplexity",
@@ -22,38 +20,16 @@ _MEASURES = {
     "word_perplexity": "perplexity per word",
     "tokens": "scored tokens",
 }
-_HEAD = """---
-library_name: transformers
-pipeline_tag: text-generation
-tags: [parnas, custom_code]
----"""
-_USE = """## Use
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("DIR", trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained("DIR", trust_remote_code=True)
-inputs = tokenizer("def add(", return_tensors="pt")
-print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
-```
-
-`trust_remote_code` runs `modeling_parnas.py`, which lies in this folder and imports torch,
-transformers and the standard library. Training texts began with `<doc>`
-(`tokenizer.bos_token_id`); no text becomes that id, so put it before a prompt yourself where a
-document begins."""
 
 
 def write_folder(source: Source, folder: Path) -> list[str]:
     """Write all files into an empty folder; returns lines that say what they are.
 
-    ValueError: the tokenizer or the weights' dtype cannot be carried.
+    ValueError: the tokenizer cannot be carried.
     """
     architecture, tokenizer = source.architecture, source.tokenizer
     tensors = {f"model.{name}": tensor for name, tensor in source.model.state_dict().items()}
     dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-    if dtype not in _DTYPES:
-        raise ValueError(f"weights: {dtype} cannot be carried; transformers loads others")
     write_tokenizer(tokenizer, source.folder, folder)
     doc = tokenizer.doc_id
     _write_json(folder / "config.json", config_of(architecture, doc, dtype))
@@ -92,10 +68,7 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
         "vocab_size": architecture.vocabulary_size,
         "hidden_size": architecture.d_model,
         "num_hidden_layers": len(architecture.slots),
-        "slots": [
-            {name: getattr(slot, name) for name in type(slot).model_fields}
-            for slot in architecture.slots
-        ],
+        "slots": _slots(architecture),
         "tie_slots": architecture.tie_slots,
         "options": architecture.options.model_dump(mode="json"),
         "softmax": {
@@ -112,69 +85,39 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
     }
 
 
+def _slots(architecture: Architecture) -> list[dict[str, Any]]:
+    """Kind, label and options of each slot."""
+    return [
+        {name: getattr(slot, name) for name in type(slot).model_fields}
+        for slot in architecture.slots
+    ]
+
+
 def card_of(source: Source) -> str:
     """The text of README.md."""
-    architecture = source.architecture
-    parameters = sum(parameter.numel() for parameter in source.model.parameters())
-    tokenizer = source.tokenizer
-    sees = any(map(reads_context, architecture.slots))
-    parts = [
-        _HEAD,
-        f"# {architecture.name}",
-        *([] if sees else [f"**Warning: {NO_CONTEXT}, so this is no Transformer.**"]),
-        f"A {'Transformer-XL' if sees else 'context-free'} language model of {parameters:,} "
-        f"parameters whose blocks were chosen slot by slot: {len(architecture.slots)} slots, width "
-        f"{architecture.d_model}, layout `{architecture.letters()}`. The tokenizer "
-        f"is {tokenizer.kind} with {tokenizer.vocabulary_size:,} ids.",
-        _USE,
-        "## Layout",
-        _layout(source),
-        "## Results",
-        _results(source.result),
-        "## Where it comes from",
-        _provenance(source),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(titles: list[str], rows: list[list[str]]) -> str:
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _layout(source: Source) -> str:
-    rows = []
-    for number, slot in enumerate(source.architecture.slots):
-        names = [name for name in type(slot).model_fields if name not in ("kind", "label")]
-        shown = ", ".join(f"{name} {_shown(getattr(slot, name))}" for name in names)
-        rows.append([str(number), slot.label, slot.kind, shown])
-    return _table(["slot", "label", "kind", "options"], rows)
-
-
-def _results(result: Mapping[str, Any] | None) -> str:
-    if result is None:
-        return "No `result.json` lay beside the model."
-    rows = []
-    for name, title in _MEASURES.items():
-        values = [result[split].get(name) for split in ("valid", "test")]
-        if any(value is not None for value in values):
-            rows.append([title, *map(_shown, values)])
-    said = (
-        f"Seed {result['seed']}, best of {result['validations']} validations at step "
-        f"{result['best_step']} of {result['steps']}. Every token was scored once, with memory "
-        "carried over; the test text was used once."
+    own, tokenizer = source.architecture, source.tokenizer
+    facts = [*own.provenance.items()]
+    if own.evidence is not None:
+        facts.append(("derivation", own.evidence.method))
+        facts += [("caveat", caveat) for caveat in own.evidence.caveats]
+    facts.append(("tokenizer", f"{tokenizer.kind}, digest {tokenizer.digest[:16]}"))
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return f"{_table(['', 'validation', 'test'], rows)}\n\n{said}"
-
-
-def _provenance(source: Source) -> str:
-    architecture = source.architecture
-    rows = [[_cell(name), _cell(value)] for name, value in architecture.provenance.items()]
-    if architecture.evidence is not None:
-        rows.append(["derivation", _cell(architecture.evidence.method)])
-        rows += [["caveat", _cell(caveat)] for caveat in architecture.evidence.caveats]
-    rows.append(["tokenizer", f"{source.tokenizer.kind}, digest {source.tokenizer.digest[:16]}"])
-    return _table(["", ""], rows)
+    environment.filters |= {"cell": _cell, "shown": _shown}
+    return environment.get_template("card.md.j2").render(
+        own=own,
+        slots=_slots(own),
+        tokenizer=tokenizer,
+        parameters=sum(parameter.numel() for parameter in source.model.parameters()),
+        blind="" if any(map(reads_context, own.slots)) else NO_CONTEXT,
+        result=source.result,
+        measures=_MEASURES,
+        facts=facts,
+    )
 
 
 def _cell(text: str) -> str:
@@ -186,5 +129,5 @@ def _shown(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.4g}" if value else "0"
+        return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -121,7 +121,7 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         super().__init__(config)
         softmax = config.softmax
         self.model = LanguageModel(
-            [[_candidate(slot)] for slot in config.slots],
+            [[BLOCKS[slot["kind"]].options(**slot)] for slot in config.slots],
             d_model=config.hidden_size,
             vocabulary_size=config.vocab_size,
             softmax=SoftmaxConfig(
@@ -191,7 +191,7 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
             cached = not self.training and not torch.is_grad_enabled()
             state = self.model.initial_state(len(input_ids), cached=cached)
         else:
-            state = _usable(memory.state)
+            state = memory.state
         loss = None
         # Keys and values that were kept have no gradient.
         with torch.set_grad_enabled(torch.is_grad_enabled() and state.cache is None):
@@ -214,20 +214,18 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         """Read the tokens that a mask leaves; None: all of them."""
         if reads_BT is not None:
             return self._read_some(ids_BT, reads_BT, state, chunk)
-        if state.cache is not None and self.training:
-            raise ValueError("the memory is an evaluation's; begin a training without one")
-        if chunk is None:
-            h_BTD, state, aux = self.model(ids_BT, state)
-        elif state.cache is None:
-            h_BTD, state, aux = _in_turn(self.model, ids_BT, chunk, state)
-        else:
+        length, how = ids_BT.shape[1] if chunk is None else chunk, {}
+        if chunk is not None and state.cache is not None:
             most = max(_LEAST_AT_ONCE, min(self.model.longest_memory // 4, _MOST_AT_ONCE))
-            whole = max(1, most // chunk) * chunk
-            h_BTD, state, aux = _in_turn(self.model, ids_BT, whole, state, chunk=chunk)
+            length, how = max(1, most // chunk) * chunk, {"chunk": chunk}
+        h_parts, aux = [], None
+        for part_BT in torch.split(ids_BT, length, dim=1):
+            h_BTD, state, aux = self.model(part_BT, state, **how)
+            h_parts.append(h_BTD)
         if state.cache is not None and ids_BT.shape[1] > 1:
             # It holds something for each length of a pass, and prompts have any.
             state = replace(state, cache={})
-        return h_BTD, state, aux
+        return torch.cat(h_parts, dim=1), state, aux
 
     def _read_some(
         self, ids_BT: Tensor, reads_BT: Tensor, state: StreamState, chunk: int | None
@@ -287,28 +285,14 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         }
 
 
-def _candidate(slot: dict[str, Any]) -> Any:
-    if slot.get("kind") not in BLOCKS:
-        raise ValueError(
-            f"slots: kind {slot.get('kind')!r:.40} is none of {', '.join(BLOCKS)}, whose code is "
-            "here; export the model again"
-        )
-    return BLOCKS[slot["kind"]].options(**slot)
-
-
 def _refuse(others: dict[str, Any], ids_BT: Tensor | None) -> None:
     """Raise ValueError for what transformers lets one ask for and this model does not have."""
     if ids_BT is None:
         raise ValueError("input_ids: missing; this model reads ids and nothing else")
-    # Positions are relative.
-    taken = (None, False)
-    asked = [
-        name
-        for name, value in others.items()
-        if name != "position_ids" and not any(value is nothing for nothing in taken)
-    ]
-    if asked:
-        raise ValueError(f"{asked[0]}: this model does not take it")
+    for name, value in others.items():
+        # Positions are relative.
+        if name != "position_ids" and value is not None and value is not False:
+            raise ValueError(f"{name}: this model does not take it")
 
 
 def _reads(mask: Tensor, ids_BT: Tensor) -> Tensor | None:
@@ -328,21 +312,3 @@ def _reads(mask: Tensor, ids_BT: Tensor) -> Tensor | None:
 def _stands_behind(reads_BT: Tensor) -> bool:
     """Whether what is not read stands behind what is, in every row."""
     return not bool((reads_BT[:, 1:] & ~reads_BT[:, :-1]).any())
-
-
-def _usable(state: StreamState) -> StreamState:
-    """The state in tensors that may be written to: those of inference mode are its own."""
-    if not state.seen_B.is_inference() or torch.is_inference_mode_enabled():
-        return state
-    return state.rows(torch.arange(len(state.seen_B), device=state.seen_B.device))
-
-
-def _in_turn(
-    model: LanguageModel, ids_BT: Tensor, length: int, state: StreamState, **how: Any
-) -> Read:
-    """Read so many tokens at a time."""
-    h_parts, aux = [], None
-    for start in range(0, ids_BT.shape[1], length):
-        h_BTD, state, aux = model(ids_BT[:, start : start + length], state, **how)
-        h_parts.append(h_BTD)
-    return torch.cat(h_parts, dim=1), state, aux

@@ -170,13 +170,6 @@ CASES = {
         ),
         ("search.py", "derive.py", "retrain.py"),
     ),
-    "entangled": Case(
-        (
-            f"{MODEL}candidates=[attention, {{kind: dense, label: wide, d_ffn: 48}}, dense]",
-            f"{MODEL}entangle=true",
-        ),
-        ("search.py", "derive.py", "retrain.py"),
-    ),
     "trained": Case(
         ("derive.probes={finalists: 1, final_seeds: 1, most: 12}", "derive.top=2"),
         (

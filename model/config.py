@@ -1,13 +1,12 @@
 """What an experiment says about the model: its sizes, its softmax, and options of all slots."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainSerializer, Tag, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
-from model.blocks.dense import CHUNK, Activation, DenseOptions
+from model.blocks.dense import CHUNK, Activation
 from model.ops import Dropout
 from utils.validation import Section
 
@@ -263,11 +262,6 @@ class ModelConfig(Section):
     token_shift: TokenShift = False
     rezero: ReZero = False
     d_embedding: EmbeddingWidth = None
-    entangle: bool = Field(
-        default=False,
-        description="In a search the dense candidates of a slot share weights: narrower ones use "
-        "the first inner units of the widest.",
-    )
     softmax: Annotated[
         Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
         Discriminator(_fixed_or_auto),
@@ -298,9 +292,7 @@ class ModelConfig(Section):
                     f"candidates: the label {candidate.label} is the name of another kind than "
                     f"{candidate.kind}; give another label"
                 )
-        completed = self.completed_candidates()
-        if self.entangle:
-            check_entangled(completed)
+        self.completed_candidates()
         if problems := self.options.problems(self.d_model):
             raise ValueError("\n".join(problems))
         return self
@@ -335,26 +327,3 @@ class ModelConfig(Section):
         if problems:
             raise ValueError("\n".join(dict.fromkeys(problems)))
         return tuple(completed)
-
-
-def check_entangled(candidates: Sequence[Candidate]) -> None:
-    """Raise ValueError where the dense candidates cannot share weights."""
-    dense = [candidate for candidate in candidates if isinstance(candidate, DenseOptions)]
-    if len(dense) < 2:
-        raise ValueError(
-            f"entangle: dense candidates share weights, and there {'is' if dense else 'are'} "
-            f"{len(dense)} of them; give two or more, or leave it out"
-        )
-    for name in ("activation", "chunk"):
-        values = {str(getattr(candidate, name)) for candidate in dense}
-        if len(values) > 1:
-            raise ValueError(
-                f"entangle: dense candidates that share weights need one {name}, found "
-                f"{', '.join(sorted(values))}; give one, or leave it out"
-            )
-    widths = [candidate.d_ffn for candidate in dense]
-    if len(set(widths)) < len(widths):
-        raise ValueError(
-            f"entangle: dense candidates that share weights differ in d_ffn alone, found {widths}; "
-            "give different ones"
-        )

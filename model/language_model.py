@@ -49,7 +49,7 @@ class LanguageModel(nn.Module):
     """Embedding, residual slots, one last norm (unless options say none), adaptive softmax.
 
     `slots` are the candidates of each slot, every option set. Slots `tie_slots` apart share the
-    weights of each candidate; with `entangle` the dense candidates of a slot do (`Slot`).
+    weights of each candidate.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class LanguageModel(nn.Module):
         dropout: Dropout = NO_DROPOUT,
         tie_slots: int | None = None,
         options: ModelOptions = NO_OPTIONS,
-        entangle: bool = False,
     ) -> None:
         super().__init__()
         self.d_model, self.dropout, self.options = d_model, dropout, options
@@ -74,9 +73,7 @@ class LanguageModel(nn.Module):
         # the noise of their differences (docs/experiments/score_noise.md).
         adaptive_softmax = AdaptiveSoftmax(*tables)
         self.tied = tied_slots(slots, tie_slots)
-        modules = nn.ModuleList(
-            Slot(held, d_model, dropout, options, entangle=entangle) for held in self.tied.modules
-        )
+        modules = nn.ModuleList(Slot(held, d_model, dropout, options) for held in self.tied.modules)
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], modules)
         normed = options.last_norm and not options.rezero

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
-from model.blocks.dense import DenseBlock, DenseOptions, DensePart
 from model.config import NO_OPTIONS, ModelOptions
 from model.ops import Dropout, add_dropped
 from model.state import Segment
@@ -69,9 +68,6 @@ class Slot(nn.Module):
     The slot owns one memory of detached inputs, as long as its greediest candidate reads, and keeps
     it up to date whatever is computed; every candidate takes the tail it needs. The state of a
     candidate that is not computed is lost: it then begins with what it makes of the memory.
-
-    With `entangle` dense candidates share the norm and the weights of the widest one, and those
-    that are computed together cost what the widest of them costs.
     """
 
     def __init__(
@@ -80,8 +76,6 @@ class Slot(nn.Module):
         d_model: int,
         dropout: Dropout,
         options: ModelOptions = NO_OPTIONS,
-        *,
-        entangle: bool = False,
     ) -> None:
         super().__init__()
         self.labels = tuple(candidate.label for candidate in candidates)
@@ -103,22 +97,6 @@ class Slot(nn.Module):
                 self.factors[candidate.label] = ReZero()
             else:
                 self.norms[candidate.label] = NORMS[options.norm](d_model)
-        self.norm_of = {label: label for label in self.norms}
-        # Of the candidates that share weights, by label.
-        self.widths: dict[str, int] = {}
-        if entangle:
-            self._entangle(candidates)
-
-    def _entangle(self, candidates: Sequence[Candidate]) -> None:
-        """Put parts of the widest dense candidate in the place of the narrower ones."""
-        dense = [candidate for candidate in candidates if isinstance(candidate, DenseOptions)]
-        self.widths = {candidate.label: candidate.d_ffn for candidate in dense}
-        *narrower, widest = sorted(self.widths, key=self.widths.__getitem__)
-        whole = cast(DenseBlock, self.blocks[widest])
-        for label in narrower:
-            self.blocks[label] = DensePart(whole, self.widths[label])
-            del self.norms[label]
-            self.norm_of[label] = widest
 
     def block(self, label: str) -> Block:
         """The block of a candidate."""
@@ -132,11 +110,6 @@ class Slot(nn.Module):
         """Rows of inputs before the segment that a candidate reads."""
         block = self.block(label)
         return 0 if block.adds_nothing else block.memory_rows + self.row_before
-
-    def weights_of(self, label: str) -> nn.Module:
-        """The module that holds a candidate's weights: another's, where it shares them."""
-        block = self.blocks[label]
-        return block.whole if isinstance(block, DensePart) else block
 
     def forward(
         self,
@@ -154,11 +127,6 @@ class Slot(nn.Module):
         """
         out_BTD, aux = x_BTD, None
         next_states: list[Tensor | None] = [None] * len(states)
-        together = [term for term in terms if self.labels[term[0]] in self.widths]
-        # The norm of a post-norm is not linear in what a block adds.
-        if len(together) > 1 and not self.post:
-            out_BTD = self._add_entangled(x_BTD, memory_BMD, segment, together)
-            terms = [term for term in terms if self.labels[term[0]] not in self.widths]
         for index, weight in terms:
             label = self.labels[index]
             block = self.block(label)
@@ -190,26 +158,14 @@ class Slot(nn.Module):
 
     def _normed(self, label: str, c_BSD: Tensor, rows: int, segment: Segment) -> Tensor:
         """The rows as the block reads them, of which the first `rows` are memory."""
-        if not self.post and label in self.norm_of:
-            c_BSD = self.norms[self.norm_of[label]](c_BSD)
+        if not self.post and label in self.norms:
+            c_BSD = self.norms[label](c_BSD)
         if not self.row_before:
             return c_BSD
         own, before = torch.split(c_BSD, [c_BSD.shape[2] - self.shifted, self.shifted], dim=2)
         # A norm may make something of rows that hold no token, and a stream begins with nothing.
         before = segment.without_invalid(before, rows)
         return torch.cat([own[:, 1:], before[:, :-1]], dim=2)
-
-    def _add_entangled(
-        self, x_BTD: Tensor, memory_BMD: Tensor | None, segment: Segment, terms: Terms
-    ) -> Tensor:
-        """Add several candidates of shared weights, computed as one."""
-        labels = [self.labels[index] for index, _ in terms]
-        widest = self.norm_of[labels[0]]
-        whole = cast(DenseBlock, self.blocks[widest])
-        weighed = [(self.widths[label], w) for label, (_, w) in zip(labels, terms, strict=True)]
-        c_BSD = self._read(widest, x_BTD, memory_BMD, segment)
-        delta_BTD = whole.mixture(c_BSD[:, c_BSD.shape[1] - segment.length :], weighed)
-        return add_dropped(x_BTD, delta_BTD, self.dropout, self.training)
 
     def _add(
         self,
@@ -220,9 +176,9 @@ class Slot(nn.Module):
         weight: Tensor | None,
     ) -> Tensor:
         """The residual stream with what a candidate makes of x, so many times."""
-        if self.post and label in self.norm_of:
+        if self.post and label in self.norms:
             sum_BTD = add_dropped(x_BTD, delta_BTD, self.dropout, self.training)
-            normed_BTD = self.norms[self.norm_of[label]](sum_BTD)
+            normed_BTD = self.norms[label](sum_BTD)
             if weight is None and out_BTD is x_BTD:
                 return cast(Tensor, normed_BTD)
             return add_dropped(out_BTD, normed_BTD - x_BTD, 0.0, self.training, weight)

@@ -114,18 +114,15 @@ class RunPlan:
             "options": model.options,
         }
 
-    def network(
-        self, slots: Sequence[Sequence[Candidate]], *, entangle: bool = False
-    ) -> LanguageModel:
+    def network(self, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
         """A language model with these candidates in its slots."""
         dropout = self.experiment.model.dropouts()
-        return LanguageModel(slots, **self.sizes, dropout=dropout, entangle=entangle)
+        return LanguageModel(slots, **self.sizes, dropout=dropout)
 
     def supernet(self) -> LanguageModel:
         """The network in which every slot holds all candidates, on the device."""
         torch.manual_seed(self.seed)
-        entangle = self.experiment.model.entangle
-        return self.network(self.slots, entangle=entangle).to(self.device)
+        return self.network(self.slots).to(self.device)
 
     @cached_property
     def costs(self) -> LayoutCost:

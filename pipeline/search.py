@@ -144,12 +144,8 @@ def _first_state(
 
 
 def _flops_of_steps(costs: LayoutCost, model: LanguageModel, schedules: SearchPlan) -> list[float]:
-    first = model.slots[0]
-    # With a post-norm candidates that share weights are computed one by one all the same.
-    together = {} if first.post else first.widths
-    shared = sum(sorted(costs.by_label[label] for label in together)[:-1])
     each, slots = [*costs.by_label.values()], len(model.tied.own)
-    return search_flops(schedules, each, costs.rest, slots, shared)
+    return search_flops(schedules, each, costs.rest, slots)
 
 
 def _nets(
@@ -209,7 +205,7 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
         parameter.grad
         for slot in model.slots
         if label in slot.labels
-        for parameter in slot.weights_of(label).parameters()
+        for parameter in slot.blocks[label].parameters()
         if parameter.grad is not None
     ]
     norms = torch._foreach_norm(gradients) if gradients else [torch.zeros(())]

@@ -133,12 +133,10 @@ def fine_tune_lines(stages: Stages) -> list[str]:
 
 
 def tying_lines(model: LanguageModel) -> list[str]:
-    """Which candidates and how many slots share weights, where the experiment asks for it."""
-    widths = model.slots[0].widths if len(model.slots) else {}
-    lines = [f"entangled: {', '.join(widths)} share the weights of the widest"] if widths else []
-    if len(model.slots) < (slots := len(model.tied.own)):
-        lines.append(f"tied: {slots} slots share the weights of {len(model.slots)}")
-    return lines
+    """How many slots share weights, where the experiment asks for it."""
+    if len(model.slots) == (slots := len(model.tied.own)):
+        return []
+    return [f"tied: {slots} slots share the weights of {len(model.slots)}"]
 
 
 def options_lines(model: LanguageModel, layer_dropout: float = 0.0) -> list[str]:

@@ -1,9 +1,9 @@
-"""The position-wise dense block, its gated variants (Shazeer 2020), and blocks of shared weights.
+"""The position-wise dense block and its gated variants (Shazeer 2020).
 
 B batch   T segment length   M memory length   S = M + T keys   D d_model   F d_ffn
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,8 +16,6 @@ from model.ops import Dropout, drop, project, relu_layers
 from model.state import Segment
 
 Activation = Literal["relu", "gelu", "swiglu", "geglu"]
-# Weight and bias of the inner layer, then of the outer one.
-Layers = tuple[Tensor, Tensor | None, Tensor, Tensor | None]
 
 _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -64,7 +62,7 @@ class DenseBlock(nn.Module):
 
     def __init__(self, options: InnerLayerOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
-        self.d_ffn, self.activation = options.d_ffn, options.activation
+        self.activation = options.activation
         self.dropout = dropout.dense
         self.chunk = options.chunk if isinstance(options, DenseOptions) else 1
         gated = options.activation in _GATED
@@ -72,49 +70,20 @@ class DenseBlock(nn.Module):
         self.outer = linear(options.d_ffn, d_model, bias=not gated)
 
     def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
-        """Apply the two layers to every token of the segment."""
+        """Apply the two layers to every token of the segment, in `chunk` parts."""
         x_BTD = c_BSD[:, c_BSD.shape[1] - segment.length :]
-        return self.run_layers(x_BTD, self.layers(self.d_ffn)), None, None
-
-    def layers(self, width: int) -> Layers:
-        """W1 (and V), b1, W2 and b2 of a block whose inner layer is the first `width` units."""
-        inner, outer = self.inner, self.outer
-        if width == self.d_ffn:
-            return inner.weight, inner.bias, outer.weight, outer.bias
-        bias = None if inner.bias is None else inner.bias[:width]
-        first = inner.weight.view(-1, self.d_ffn, inner.in_features)[:, :width].flatten(0, 1)
-        return first, bias, outer.weight[:, :width], outer.bias
-
-    def mixture(self, x_BTD: Tensor, terms: Sequence[tuple[int, Tensor | None]]) -> Tensor:
-        """The sum of blocks of these inner widths and weights, at the cost of the widest one.
-
-        A unit of the inner layer counts with the weights of all blocks that have it.
-        """
-        width = max(width for width, _ in terms)
-        inner, inner_bias, outer, outer_bias = self.layers(width)
-        one = outer.new_ones(())
-        weights = [(w, one if weight is None else weight.to(outer)) for w, weight in terms]
-        unit_F = torch.stack([F.pad(weight.expand(w), (0, width - w)) for w, weight in weights])
-        if outer_bias is not None:
-            outer_bias = outer_bias * torch.stack([weight for _, weight in weights]).sum()
-        return self.run_layers(x_BTD, (inner, inner_bias, outer * unit_F.sum(0), outer_bias))
-
-    def run_layers(self, x_BTD: Tensor, layers: Layers) -> Tensor:
-        """The outer layer of the activated inner one, token by token, in `chunk` parts."""
         if self.chunk == 1:
-            return self._run_part(x_BTD, layers)
+            return self._layers(x_BTD), None, None
         parts_ND = x_BTD.flatten(0, 1).chunk(self.chunk)
-        out_ND = torch.cat([self._run_part(part_ND, layers) for part_ND in parts_ND])
-        return out_ND.view(*x_BTD.shape[:2], -1)
+        out_ND = torch.cat([self._layers(part_ND) for part_ND in parts_ND])
+        return out_ND.view(x_BTD.shape), None, None
 
-    def _run_part(self, x_BTD: Tensor, layers: Layers) -> Tensor:
-        inner, inner_bias, outer, outer_bias = layers
+    def _layers(self, x_BTD: Tensor) -> Tensor:
+        inner, outer = self.inner, self.outer
         if self.activation == "relu":
-            assert inner_bias is not None
-            assert outer_bias is not None
-            weights = (inner, inner_bias, outer, outer_bias)
+            weights = (inner.weight, inner.bias, outer.weight, outer.bias)
             return relu_layers(x_BTD, *weights, self.dropout, self.training)
-        inner_BTF = project(x_BTD, inner, inner_bias)
+        inner_BTF = project(x_BTD, inner.weight, inner.bias)
         activate = _ACTIVATE[self.activation]
         if self.activation in _GATED:
             gate_BTF, value_BTF = inner_BTF.chunk(2, dim=-1)
@@ -122,39 +91,8 @@ class DenseBlock(nn.Module):
         else:
             h_BTF = activate(inner_BTF)
         h_BTF = drop(h_BTF, self.dropout, self.training)
-        return project(h_BTF, outer, outer_bias)
+        return project(h_BTF, outer.weight, outer.bias)
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Two matrices, or three for a gated activation."""
         return 2.0 * (self.inner.weight.numel() + self.outer.weight.numel())
-
-
-class DensePart(nn.Module):
-    """The first `d_ffn` inner units of a wider dense block, whose weights it shares.
-
-    It has none of its own: as AutoFormer's entangled candidates (Chen et al. 2021, arXiv
-    2107.00651, section 3.2), narrower blocks are trained whenever wider ones are.
-    """
-
-    memory_rows = 0
-    adds_nothing = False
-
-    def __init__(self, whole: DenseBlock, d_ffn: int) -> None:
-        super().__init__()
-        assert d_ffn < whole.d_ffn, (d_ffn, whole.d_ffn)
-        # In a tuple: a module in a module would have its weights saved twice.
-        self._whole, self.d_ffn = (whole,), d_ffn
-
-    @property
-    def whole(self) -> DenseBlock:
-        """The block that holds the weights."""
-        return self._whole[0]
-
-    def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
-        """As a dense block of these layers."""
-        x_BTD = c_BSD[:, c_BSD.shape[1] - segment.length :]
-        return self.whole.run_layers(x_BTD, self.whole.layers(self.d_ffn)), None, None
-
-    def flops(self, batch: int, segment: int, memory: int) -> float:
-        """A part of the whole block's."""
-        return self.whole.flops(batch, segment, memory) * self.d_ffn / self.whole.d_ffn

@@ -143,20 +143,18 @@ def search_flops(
     candidate_flops: Sequence[float],
     rest: float,
     slots: int,
-    shared: float = 0.0,
 ) -> list[float]:
     """FLOPs of each step of a search for each token of a batch, validation left out.
 
     From the forward FLOPs per token of each candidate, and of the rest, which is embedding and
-    softmax. A drawn candidate counts as the mean of all. `shared` is what a slot's candidates cost
-    less when all are computed, because they share weights.
+    softmax. A drawn candidate counts as the mean of all.
     """
     mean = sum(candidate_flops) / len(candidate_flops)
 
     def forward(estimator: str) -> float:
         drawn = HARD.get(estimator)
         if drawn is None:
-            return rest + slots * (sum(candidate_flops) - shared)
+            return rest + slots * sum(candidate_flops)
         return rest + slots * min(drawn, len(candidate_flops)) * mean
 
     def passes(step: int) -> float:

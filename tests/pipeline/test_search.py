@@ -24,21 +24,6 @@ from training.console import Screen
 from training.run_dir import claim
 
 
-@pytest.mark.parametrize(("position", "together"), [("pre", 1), ("post", 0)])
-def test_the_work_of_shared_weights_is_counted_once_where_they_are_computed_together(
-    plan_with: PlanWith, position: str, together: int
-) -> None:
-    narrow = "{kind: dense, label: narrow, d_ffn: 8}"
-    settings = [f"model.candidates=[dense, {narrow}]", "search.estimator=soft"]
-    settings += ["search.alpha.data=shared", f"model.norm_position={position}"]
-    work, entangled = (
-        np.array(search_trainer(plan_with(*settings, f"model.entangle={on}")).work)
-        for on in ("false", "true")
-    )
-    narrow_flops = 4 * 2.0 * 2 * 16 * 8  # of four slots, two matrices of 16 x 8
-    np.testing.assert_allclose(work - entangled, together * 3 * narrow_flops)
-
-
 def test_a_search_records_the_gradients_of_each_kind(plan_with: PlanWith) -> None:
     trainer = search_trainer(plan_with())
     trainer.state.step = 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from model import load_model
-from nas.costs.latency import Busy
+from nas.costs.latency import Unsteady
 from nas.opponents import is_equal
 from nas.statistics.intervals import at_cost, paired_differences, paired_interval, verdict
 from pipeline.costs import cost_model, time_models
@@ -311,6 +311,6 @@ def _train_step_ms(plan: RunPlan, entries: Sequence[Contestant]) -> Mapping[str,
     layouts = {entry.architecture.name: entry.architecture.slots for entry in entries}
     try:
         return cost_model(plan).times_ms(_TRAIN_STEP, layouts)
-    except Busy as error:
+    except Unsteady as error:
         say(f"steps of training: not measured: {error}")
         return {}

@@ -42,10 +42,8 @@ def cost_model(plan: RunPlan) -> CostModel:
         flops=plan.flops_of,
         shapes=shapes_of(plan),
         rounds=costs.repeats,
-        patience_s=costs.patience_s,
         key=key,
         path=costs.table or default_cache() / "costs" / f"{key_hash(key)[:20]}.json",
-        given=costs.table is not None,
     )
 
 
@@ -93,16 +91,16 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
 def time_models(
     plan: RunPlan, models: Mapping[str, LanguageModel], *, trained: bool = False
 ) -> Latencies:
-    """Time the forward passes of models in turn; no figures where the machine is busy.
+    """Time the forward passes of models in turn; no figures where times are unsteady.
 
     Of `trained` models as they are; of others at the weights that costs are taken of.
     """
     costs = cost_model(plan)
-    say(f"measuring the latency of {counted(len(models), 'model')} {costs.in_turn}")
+    say(f"measuring the latency of {counted(len(models), 'model')} in turn")
     if not trained:
         models = {name: model.costliest() for name, model in models.items()}
     models = {name: model.to(plan.device) for name, model in models.items()}
-    return measure_latency(models, costs.shapes, rounds=costs.rounds, patience_s=costs.patience_s)
+    return measure_latency(models, costs.shapes, rounds=costs.rounds)
 
 
 # What a search's folder has of a cost target: the costs, and what pi was expected to cost.

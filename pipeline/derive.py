@@ -107,8 +107,6 @@ def derivation(
     of_search = layout_caveats(derived.evidence, folders) if derived.evidence.pi else ()
     caveats = (*derived.evidence.caveats, *of_search)
     if within is not None:
-        costs = within.budget.costs.values()
-        caveats += tuple(f"warning: {one.name}: {one.doubt}" for one in costs if one.doubt)
         words = within.words if config.fill else within.used_words(derived.layout)
         if config.fill and (filled := within.filled(derived.layout)) is not None:
             layout, times, how_wide = filled

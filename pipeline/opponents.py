@@ -88,7 +88,7 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
         named = {layout_letters(layout): layout for layout in layouts}
         missing = {name: layout for name, layout in named.items() if name not in kept.values}
         if missing:
-            say(f"measuring {cost} of {len(missing)} layouts and the chosen one, {costs.in_turn}")
+            say(f"measuring {cost} of {len(missing)} layouts and the chosen one, in turn")
             times = costs.times_ms(cost, {_CHOSEN: chosen, **missing})
             for name in missing:
                 kept.add(name, times[name] / times[_CHOSEN])

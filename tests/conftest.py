@@ -18,7 +18,6 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 import retrain
 import search
 from tests.runs import LAYOUT, killed_after, run
-from utils.cores import CpuReading
 
 # No example is drawn by luck, and no example fails because the machine is busy.
 hypothesis.settings.register_profile("parnas", derandomize=True, deadline=None, database=None)
@@ -52,8 +51,7 @@ retrain:
   optimiser: {lr: 0.003, warmup_steps: 3}
 compare:
   opponents: [interleaved, par, random]
-# No wait for a quiet machine: other tests use it.
-costs: {repeats: 3, patience_s: 0}
+costs: {repeats: 3}
 """
 
 
@@ -183,8 +181,8 @@ def _without_what_takes_long(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaves out what most tests of whole phases do not look at, but where a mark asks for it."""
-    # No rest on a busy machine, and no figure that is there on a quiet machine only.
-    monkeypatch.setattr("nas.costs.latency.read_cpu", lambda: CpuReading(0.0, 0.0, 0.0))
+    # No figure that is there on a quiet machine only.
+    monkeypatch.setattr("nas.costs.latency.MOST_SPREAD", 1.0)
     for phase in ("search", "retrain"):
         monkeypatch.setattr(f"pipeline.{phase}.read_cpu", lambda cores: None)
     if "figures" not in request.keywords:

@@ -17,7 +17,7 @@ import derive
 from tests.runs import ROOT, assert_same, last_step, run, settings
 from utils.cores import usable_cores
 
-GIVEN = ("compare.opponents=[interleaved]", "run.figures=false", "costs.patience_s=0")
+GIVEN = ("compare.opponents=[interleaved]", "run.figures=false")
 
 
 def command(folder: Path, *texts: str) -> list[str]:

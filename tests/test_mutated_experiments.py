@@ -60,7 +60,7 @@ retrain:
   steps: 300
   optimiser: {kind: sgd, lr: 0.1, momentum: 0.9, warmup_steps: 0, schedule: constant}
 compare: {opponents: [interleaved, par], random_layouts: 2, seeds: [0, 1, 2]}
-costs: {batch: 2, repeats: 5, patience_s: 1}
+costs: {batch: 2, repeats: 5}
 sweep:
   space:
     model.memory: {low: 16, high: 64, step: 16}

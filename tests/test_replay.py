@@ -27,7 +27,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Other work may change the tree meanwhile.
     monkeypatch.setattr("training.run_dir.commit", lambda: "abc")
     file, made = write_experiment(tmp_path), tmp_path / "made"
-    texts = "costs.patience_s=0", "compare.opponents=[interleaved]", "run.figures=false"
+    texts = "compare.opponents=[interleaved]", "run.figures=false"
     run(search, file, "--run", made, *settings(*texts))
     for script in (derive, retrain, compare):
         run(script, made)

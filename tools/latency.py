@@ -4,8 +4,8 @@ A layout's time is floor + scale * (rest + the sum of its candidates). rest is t
 slots: embedding and softmax. Floor and scale are fitted to whole layouts, because a sum of parts is
 biased. --validate measures more whole layouts, which the fit does not see.
 
-The table lies in the cache, where derive.budget and search.cost find it; they measure by themselves
-what is not there. Each workload's mean error stands in its first line.
+The table lies in the cache, or where costs.table says; derive.budget and search.cost find it there
+and measure by themselves what is not there. Each workload's mean error stands in its first line.
 
     python -m tools.latency configs/quickstart.yaml
     python -m tools.latency configs/quickstart.yaml --validate 20 --workloads latency decode
@@ -13,8 +13,6 @@ what is not there. Each workload's mean error stands in its first line.
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import cli, exit_codes
@@ -39,11 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--validate", type=cli.number_from(0, 1000), default=0, metavar="N",
         help="whole layouts beside the fitted ones, never fewer than the table has",
     )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="also write the table there (default: cache alone)"
-    )
     arguments = parser.parse_args(argv)
-    arguments.set.append("costs.table=null")
     with exit_codes.user_errors():
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
@@ -52,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir)
-        _measure(plan, arguments.workloads or WORKLOADS, arguments.validate, arguments.out)
+        _measure(plan, arguments.workloads or WORKLOADS, arguments.validate)
     return 0
 
 
-def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path | None) -> None:
+def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int) -> None:
     from nas.costs.latency import dtype_of
     from pipeline.costs import cost_model
 
@@ -66,17 +60,14 @@ def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path
         known = table.workloads.get(name)
         # What whole layouts said of a table is not lost by measuring it again: they are, too.
         held_out = max(validate, len(known.held_out) if known else 0)
-        table = table.with_workload(name, costs.measure(name, held_out))
-        if out is not None:
-            replace(costs, path=out).keep(table)
-        costs.keep(table)
+        table = costs.keep(table.with_workload(name, costs.measure(name, held_out)))
         data, dtype = plan.experiment.data, dtype_of(name, plan.forward.precision)
         # Times add up; tokens per second are told of whole stacks.
         tokens = data.batch * data.segment if name == "throughput" else None
         print(
             "\n".join(_lines(name, dtype, table.workloads[name], costs.slots, tokens)), flush=True
         )
-    print(f"table: {out or costs.path}")
+    print(f"table: {costs.path}")
 
 
 def _lines(

@@ -73,8 +73,7 @@ class LayoutCost:
     """What a layout costs, added up over its slots from one table: all slots are alike.
 
     Where `tie_slots` is given, slots so many apart share what a candidate costs (parameters).
-    `error` is the mean relative error where costs are predicted; what is counted has none. `doubt`
-    says why predictions may not be trusted, where they may not.
+    `error` is the mean relative error where costs are predicted; what is counted has none.
     """
 
     name: str
@@ -82,7 +81,6 @@ class LayoutCost:
     rest: float = 0.0
     tie_slots: int | None = None
     error: float = 0.0
-    doubt: str | None = None
 
     @property
     def additive(self) -> bool:

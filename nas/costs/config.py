@@ -27,16 +27,10 @@ class CostsConfig(Section):
         description="Timed passes of each model, in turn; up to 16 times as many where all of them "
         "take less than 3 s.",
     )
-    patience_s: float = Field(
-        default=60.0,
-        ge=0,
-        le=86_400,
-        description="How long a measurement waits for a quiet machine before it is given up.",
-    )
     table: Path | None = Field(
         default=None,
-        description="A table that tools.latency wrote, of this machine, these shapes and versions. "
-        "null: the one in the cache, which is made where it is not there.",
+        description="Where the table of times lies, which is made where it is not there; null: in "
+        "the cache. Of another machine, shape or version it is refused.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What is timed of a model, and how: passes of several models in turn on a quiet machine.
+"""What is timed of a model, and how: passes of several models in turn.
 
 B batch   T segment length
 """
@@ -19,7 +19,6 @@ from training.config import OptimiserConfig
 from training.optim import build_optimiser
 from training.state import TrainState
 from training.step import Forward, WeightStep
-from utils.cores import MOST_OTHER_CORES, other_cores, read_cpu
 
 Pass = Callable[[], object]
 
@@ -149,26 +148,25 @@ WORKLOADS: dict[str, Callable[[LanguageModel, Shapes], Pass]] = {
 }
 
 
-_REST_S = 2.0
-# The counters of the cores tick a hundred times a second: less is too short to be judged.
-_JUDGED_MS = 500.0
 # Few short passes would lie in one moment of the machine: up to so many times the rounds are taken,
 # until they took so long.
 _MOST_TIMES, _LEAST_MS = 16, 3000.0
-
 # A pass that takes as long does not notice what the caches held.
 _SHORT_MS = 100.0
+# Half the 95% interval of a model's median share of a round, as a part of it: where times are less
+# sure than this, nothing is said.
+MOST_SPREAD = 0.1
 
 Times = Mapping[str, NDArray[np.float64]]
 
 
-class Busy(ValueError):
-    """Other processes used the machine for as long as was waited."""
+class Unsteady(ValueError):
+    """Times vary too much from round to round."""
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Median milliseconds of one forward pass of each model; none where the machine was busy.
+    """Median milliseconds of one forward pass of each model; none where times were unsteady.
 
     `note` says what was measured, or why not; `key`, what the figures hold for; `interval_ms`,
     where 95% intervals of the medians lie, over the rounds of this measurement.
@@ -181,50 +179,35 @@ class Latencies:
 
 
 def time_in_turn(
-    passes: Mapping[str, Callable[[], object]],
-    *,
-    rounds: int,
-    patience_s: float,
-    device: torch.device,
+    passes: Mapping[str, Callable[[], object]], *, rounds: int, device: torch.device
 ) -> Times:
-    """Milliseconds of each pass in each of so many quiet rounds, or in more where they are short.
+    """Milliseconds of each pass in each of so many rounds, or in more where they are short.
 
-    In a round every pass is timed once, so that a drift of the machine meets all of them; short
-    ones run once more before it. Where other processes use more than a quarter of a core meanwhile,
-    rounds are thrown away and taken again.
-
-    Raises:
-        Busy: they were thrown away and waited for longer than `patience_s`.
+    In a round every pass is timed once, so that a drift of the machine, or what others do on it,
+    meets all of them. Raises `Unsteady` where their ratios are not sure all the same.
     """
-    rows: list[list[float]] = []
-    timed_ms = waited_s = 0.0
+    rows, timed_ms = list[list[float]](), 0.0
+    while len(rows) < rounds or (timed_ms < _LEAST_MS and len(rows) < _MOST_TIMES * rounds):
+        rows.append([_pass_ms(run, device) for run in passes.values()])
+        timed_ms += sum(rows[-1])
+    times = dict(zip(passes, np.array(rows).T, strict=True))
+    if (spread := _spread(times)) > MOST_SPREAD:
+        raise Unsteady(
+            f"times vary too much: by {spread:.0%} (at most {MOST_SPREAD:.0%}) a median is not "
+            f"sure after {len(rows)} rounds; start the same command again when others use the "
+            "machine less, or raise costs.repeats"
+        )
+    return times
 
-    def wanted(taken: int, in_ms: float) -> bool:
-        return taken < rounds or (in_ms < _LEAST_MS and taken < _MOST_TIMES * rounds)
 
-    while wanted(len(rows), timed_ms):
-        before, batch, batch_ms = read_cpu(), list[list[float]](), 0.0
-        while wanted(len(rows) + len(batch), timed_ms + batch_ms) and batch_ms < _JUDGED_MS:
-            batch.append([_pass_ms(run, device) for run in passes.values()])
-            batch_ms += sum(batch[-1])
-        after = read_cpu()
-        # What others do on the cores does not slow a GPU down; what they do on it the spread shows.
-        others = other_cores(before, after) if before and after and device.type == "cpu" else 0.0
-        if others <= MOST_OTHER_CORES:
-            rows += batch
-            timed_ms += batch_ms
-            continue
-        waited_s += batch_ms / 1e3
-        if waited_s >= patience_s:
-            waited = f", after {waited_s:.0f} s of waiting for a quiet machine" * (patience_s > 0)
-            raise Busy(
-                f"other processes used {others:.1f} cores, above {MOST_OTHER_CORES} of a core"
-                f"{waited} (start the same command again when they are done, or raise "
-                "costs.patience_s)"
-            )
-        time.sleep(_REST_S)
-        waited_s += _REST_S
-    return dict(zip(passes, np.array(rows).T, strict=True))
+def _spread(times: Times) -> float:
+    """Of the least sure median share of a round; 0 of too few rounds to tell."""
+    total_N = np.sum(list(times.values()), axis=0)
+    spreads = [0.0]
+    for ms_N in times.values():
+        if (ends := median_interval(ms_N / total_N)) is not None:
+            spreads.append((ends[1] - ends[0]) / (ends[1] + ends[0]))
+    return max(spreads)
 
 
 def _pass_ms(run: Callable[[], object], device: torch.device) -> float:
@@ -252,28 +235,20 @@ def _timed_ms(run: Callable[[], object], device: torch.device) -> float:
     return 1e3 * (time.perf_counter() - began)
 
 
-def unchecked(device: torch.device) -> str:
-    """What is not known of the quiet on a device, to be added to a line; mostly nothing."""
-    if device.type == "cuda":
-        return "; other processes on the GPU are not looked at"
-    return "" if read_cpu() else "; whether the machine was quiet could not be checked"
-
-
 def measure_latency(
-    models: Mapping[str, LanguageModel], shapes: Shapes, *, rounds: int, patience_s: float
+    models: Mapping[str, LanguageModel], shapes: Shapes, *, rounds: int
 ) -> Latencies:
     """Time one segment of real text (forward and loss, full memory) of every model, in turn."""
-    device = shapes.device
     key = shapes.key("latency")
     passes = {name: prefill(model, shapes) for name, model in models.items()}
     try:
-        times = time_in_turn(passes, rounds=rounds, patience_s=patience_s, device=device)
-    except Busy as error:
+        times = time_in_turn(passes, rounds=rounds, device=shapes.device)
+    except Unsteady as error:
         return Latencies({}, f"forward latency: not measured: {error}", key)
     taken = len(next(iter(times.values())))
     note = (
         f"forward latency: median of {taken}, in turn, {key['dtype']}, {key['device']}, "
-        f"{key['threads']} threads, {key['batch']} x {key['segment']} tokens{unchecked(device)}"
+        f"{key['threads']} threads, {key['batch']} x {key['segment']} tokens"
     )
     medians = {name: float(np.median(ms_N)) for name, ms_N in times.items()}
     known = {name: median_interval(ms_N) for name, ms_N in times.items()}

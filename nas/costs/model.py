@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from model import BLOCKS, Candidate, LanguageModel, Layout, SoftmaxConfig, TimedCost, layout_letters
 from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
-from nas.costs.latency import WORKLOADS, Shapes, time_in_turn, unchecked
+from nas.costs.latency import WORKLOADS, Shapes, time_in_turn
 from utils.files import read_object, write_whole
 from utils.screen import say
 from utils.validation import Section, first_problem
@@ -65,8 +65,7 @@ class WorkloadTimes(Section):
         return (
             f"the table may not be trusted: of {len(self.held_out or self.wholes)} {which} layouts "
             f"the mean error is {error:.1%} (at most {MOST_ERROR:.0%}) and Kendall's tau {tau:.2f} "
-            f"(at least {LEAST_TAU}); measure it again on a quiet machine, with a larger "
-            "costs.repeats (tools.latency)"
+            f"(at least {LEAST_TAU}); measure it again, with a larger costs.repeats (tools.latency)"
         )
 
     def cost(self, name: str) -> LayoutCost:
@@ -76,7 +75,6 @@ class WorkloadTimes(Section):
             {label: self.scale * value for label, value in self.by_label_ms.items()},
             self.floor_ms + self.scale * self.rest_ms,
             error=self.agreement[0],
-            doubt=self.doubt,
         )
 
 
@@ -93,10 +91,9 @@ class CostTable(Section):
 
 
 def read_table(path: Path, key: Mapping[str, Any], remedy: str) -> CostTable:
-    """Read a table that tools.latency wrote; `remedy` says what to do where it cannot be used.
+    """Read a table of times; `remedy` says what to do where it cannot be used.
 
-    Raises:
-        ValueError: it is broken, or of another machine, shape or version; the message says which.
+    ValueError: it is broken, or of another machine, shape or version; the message says which.
     """
     content = read_object(path)
     theirs, ours = content.get("key", {}), json.loads(json.dumps(key))
@@ -184,9 +181,7 @@ def spread_layouts(
 _FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1
 # A name that no layout has.
 REFERENCE = "the reference"
-_MEASURE_HERE = (
-    "measure here (tools.latency --out FILE), and give that table or leave costs.table out"
-)
+_MEASURE_HERE = "give costs.table another name, or leave it out: it is measured here"
 
 
 @dataclass(frozen=True)
@@ -223,10 +218,8 @@ class CostModel:
         flops: FLOPs per token of the candidates in a model's first slot.
         shapes: what is timed.
         rounds: how often each model is timed; short passes more often (`time_in_turn`).
-        patience_s: how long a measurement waits for a quiet machine.
         key: all that times hold for.
         path: where the table of times lies.
-        given: whether that is a table of the user's, to which nothing is added.
     """
 
     candidates: Sequence[Candidate]
@@ -236,10 +229,8 @@ class CostModel:
     flops: Callable[[LanguageModel], LayoutCost]
     shapes: Shapes
     rounds: int
-    patience_s: float
     key: Mapping[str, Any]
     path: Path
-    given: bool = False
 
     def network(self, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
         """A language model with these candidates in its slots."""
@@ -306,15 +297,11 @@ class CostModel:
     def table(self, workloads: Sequence[str]) -> CostTable:
         """The table with these workloads; what it lacks is measured now and kept.
 
-        Raises:
-            ValueError: a given table is of another machine or shape, or lacks a workload; or the
-                machine is busy.
+        ValueError: it is of another machine or shape, or times are unsteady.
         """
         table = self.kept()
         for name in workloads:
             if name not in table.workloads:
-                if self.given:
-                    raise ValueError(f"{self.path}: has no {name}; measure it (tools.latency)")
                 table = self.keep(table.with_workload(name, self.measure(name)))
             if (doubt := table.workloads[name].doubt) is not None:
                 say(f"warning: {name}: {doubt}")
@@ -322,7 +309,7 @@ class CostModel:
 
     def kept(self) -> CostTable:
         """The table as it was kept; an empty one where there is none."""
-        if self.given or self.path.is_file():
+        if self.path.exists():
             return read_table(self.path, self.key, _MEASURE_HERE)
         return CostTable(key=dict(self.key), workloads={})
 
@@ -333,12 +320,8 @@ class CostModel:
         return table
 
     def measure(self, workload: str, held_out: int = 0) -> WorkloadTimes:
-        """Time one workload anew, and so many more layouts that the fit does not see.
-
-        Raises:
-            Busy: other processes used the machine for as long as was waited.
-        """
-        say(f"measuring {workload} of every candidate and of whole layouts, {self.in_turn}")
+        """Time one workload anew, and so many more layouts that the fit does not see."""
+        say(f"measuring {workload} of every candidate and of whole layouts, in turn")
         fitted, other = (
             spread_layouts(self.candidates, self.slots, count, seed)
             for count, seed in ((_FITTED, _FITTED_SEED), (held_out, _HELD_OUT_SEED))
@@ -366,7 +349,7 @@ class CostModel:
         named = {REFERENCE: budget.reference, **{layout_letters(one): one for one in layouts}}
         timed = [name for name in budget.amounts if name in WORKLOADS]
         if timed:
-            others = f"{budget.reference_name} whole, {self.in_turn}"
+            others = f"{budget.reference_name} whole, in turn"
             say(f"measuring {counted(len(layouts), 'layout')} and {others}")
         times = {name: self.times_ms(name, named) for name in timed}
 
@@ -395,22 +378,15 @@ class CostModel:
         return model.costliest().to(self.shapes.device)
 
     def times_ms(self, workload: str, layouts: Mapping[str, Layout]) -> dict[str, float]:
-        """The median time of whole layouts, taken in turn; raises `Busy`."""
+        """The median time of whole layouts, taken in turn; raises `Unsteady`."""
         models = {name: self.build(layout) for name, layout in layouts.items()}
         return self.times_of(workload, models)
 
     def times_of(self, workload: str, models: Mapping[str, LanguageModel]) -> dict[str, float]:
-        """The median time of models, of this vocabulary, taken in turn; raises `Busy`."""
+        """The median time of models, of this vocabulary, taken in turn; raises `Unsteady`."""
         passes = {name: WORKLOADS[workload](model, self.shapes) for name, model in models.items()}
-        times = time_in_turn(
-            passes, rounds=self.rounds, patience_s=self.patience_s, device=self.shapes.device
-        )
+        times = time_in_turn(passes, rounds=self.rounds, device=self.shapes.device)
         return {name: float(np.median(ms_N)) for name, ms_N in times.items()}
-
-    @property
-    def in_turn(self) -> str:
-        """How models are timed, for a line."""
-        return f"in turn{unchecked(self.shapes.device)}"
 
 
 def counted(count: int, word: str) -> str:

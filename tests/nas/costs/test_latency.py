@@ -1,6 +1,5 @@
-"""Latency: measured in turn, of what it says, and thrown away on a busy machine."""
+"""Latency: measured in turn, of what it says, and refused where it is not sure."""
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ from nas.costs.latency import WORKLOADS, Shapes
 from tests import tiny
 from training.config import OptimiserConfig
 from training.step import Forward
-from utils.cores import CpuReading
 
 CPU = torch.device("cpu")
 
@@ -32,19 +30,8 @@ def models() -> dict[str, tiny.LanguageModel]:
     }
 
 
-def measure(rounds: int = 5, patience_s: float = 10.0) -> latency.Latencies:
-    return latency.measure_latency(models(), shapes(), rounds=rounds, patience_s=patience_s)
-
-
-def readings(monkeypatch: pytest.MonkeyPatch, cores: list[float]) -> list[float]:
-    """The cores that others use in one batch of rounds after the other; returns the rests."""
-    made, rests = [], list[float]()
-    for value in cores:
-        made += [CpuReading(0, 0, 0), CpuReading(value, 0, 1)]
-    values = itertools.chain(made, itertools.repeat(made[-1]))
-    monkeypatch.setattr(latency, "read_cpu", lambda: next(values))
-    monkeypatch.setattr(latency.time, "sleep", rests.append)
-    return rests
+def measure(rounds: int = 5) -> latency.Latencies:
+    return latency.measure_latency(models(), shapes(), rounds=rounds)
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, durations_ms: list[float]) -> None:
@@ -59,7 +46,6 @@ def clock(monkeypatch: pytest.MonkeyPatch, durations_ms: list[float]) -> None:
 def test_the_median_of_each_model_is_taken_and_they_run_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    readings(monkeypatch, [0.0])
     # The passes of small take 100, 900, 200, of large 500, 600, 700 ms.
     clock(monkeypatch, [100, 500, 900, 600, 200, 700])
     measured = measure(3)
@@ -79,7 +65,6 @@ def test_a_short_pass_is_timed_behind_one_of_the_same_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Behind another model's it would find that one's weights in the caches."""
-    readings(monkeypatch, [0.0])
     monkeypatch.setattr(latency, "_LEAST_MS", 0.0)
     clock(monkeypatch, [99, 40, 100, 60, 41, 700])
     calls = list[str]()
@@ -91,22 +76,8 @@ def test_a_short_pass_is_timed_behind_one_of_the_same_model(
     }
 
 
-def times(passes: dict[str, Any], rounds: int, patience_s: float = 10.0) -> latency.Times:
-    return latency.time_in_turn(passes, rounds=rounds, patience_s=patience_s, device=CPU)
-
-
-def test_only_the_rounds_of_a_busy_time_are_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second of passes is judged at once, and no more is lost."""
-    rests = readings(monkeypatch, [0.1, 0.9, 0.2])
-    clock(monkeypatch, [1300, 1250, 1400, 1350, 1100, 1200])
-    calls = list[str]()
-    measured = times(counted(calls, "one", "two"), 2)
-    assert calls == ["one", "two"] * 3
-    assert rests == [2.0]
-    assert {name: ms_N.tolist() for name, ms_N in measured.items()} == {
-        "one": pytest.approx([1300, 1100]),
-        "two": pytest.approx([1250, 1200]),
-    }
+def times(passes: dict[str, Any], rounds: int) -> latency.Times:
+    return latency.time_in_turn(passes, rounds=rounds, device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -116,25 +87,28 @@ def test_short_passes_are_timed_more_often(
     monkeypatch: pytest.MonkeyPatch, each_ms: float, rounds: int
 ) -> None:
     """Until two of them took three seconds, but no more than 16 times as often as asked."""
-    readings(monkeypatch, [0.0])
     clock(monkeypatch, [each_ms] * 200)
     measured = times(counted([], "one", "two"), 2)
     assert {len(ms_N) for ms_N in measured.values()} == {rounds}
 
 
-_STAYS_BUSY = (
-    r"^other processes used 1\.5 cores, above 0\.25 of a core, after 10 s of waiting for a "
-)
-
-
-def test_a_machine_that_stays_busy_is_given_up_and_the_time_waited_is_said(
+def test_load_that_meets_all_models_changes_no_ratio_and_is_no_reason_to_refuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rests = readings(monkeypatch, [1.5] * 9)
-    clock(monkeypatch, [1000] * 20)
-    with pytest.raises(latency.Busy, match=_STAYS_BUSY):
-        times(counted([], "one"), 3, patience_s=9.0)
-    assert len(rests) == 3
+    generator = np.random.default_rng(0)
+    load_N = generator.uniform(1.0, 3.0, size=30)
+    noise_N2 = generator.uniform(0.9, 1.1, size=(30, 2))
+    clock(monkeypatch, (load_N[:, None] * [2000.0, 3000.0] * noise_N2).flatten().tolist())
+    measured = {name: np.median(ms_N) for name, ms_N in times(counted([], "a", "b"), 30).items()}
+    assert measured["b"] / measured["a"] == pytest.approx(1.5, rel=0.05)
+
+
+def test_ratios_that_are_not_sure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "MOST_SPREAD", 0.1)
+    noise_N2 = np.random.default_rng(0).lognormal(sigma=0.7, size=(30, 2))
+    clock(monkeypatch, (2000.0 * noise_N2).flatten().tolist())
+    with pytest.raises(latency.Unsteady, match=r"^times vary too much: by \d\d% \(at most 10%\)"):
+        times(counted([], "one", "two"), 30)
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():

@@ -30,11 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
         exit_codes.refuse_several("compare.py")
-        from pipeline.compare import finish_comparison, train_contestants, train_in_processes
+        from pipeline.compare import finish_comparison, train_contestants
         from pipeline.experiment import experiment_of
         from pipeline.opponents import contestants
         from pipeline.plan import set_up
-        from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -46,11 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             front = front_of(plan)
         entries = contestants(plan, front)
-        if arguments.jobs > 1:
-            with StopRequest().listening() as stop:
-                train_in_processes(plan, entries, jobs=arguments.jobs, stop=stop)
-        # After --jobs all are done: this looks whether they are whole.
-        train_contestants(plan, entries)
+        train_contestants(plan, entries, arguments.jobs)
         finish_comparison(plan, entries)
     return 0
 

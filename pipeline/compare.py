@@ -1,7 +1,6 @@
-"""The comparison: every layout trained with every seed, its rows, verdict and report."""
+"""Comparisons: layouts, each trained with every seed; two experiments with fresh seeds."""
 
 import json
-import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -9,24 +8,34 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from model import load_model
+from data import DataConfig
+from model import build_model, load_architecture, load_model
 from nas.costs.latency import Unsteady
 from nas.opponents import is_equal
-from nas.statistics.intervals import at_cost, paired_differences, paired_interval, verdict
+from nas.statistics.intervals import (
+    at_cost,
+    paired_differences,
+    paired_interval,
+    paired_line,
+    verdict,
+)
 from pipeline.costs import cost_model, time_models
-from pipeline.derive import blind_caveats
-from pipeline.experiment import dump_experiment
-from pipeline.jobs import Countdown, Job, run_all
+from pipeline.derive import blind_caveats, network_hash
+from pipeline.experiment import Experiment, dump_experiment, with_settings
+from pipeline.experiment_sweep import why_not_comparable
+from pipeline.jobs import SCRIPTS, Countdown, Job, run_all
+from pipeline.layout_scores import check_fresh, seeded
 from pipeline.opponents import Contestant, equal_cost
 from pipeline.plan import RunPlan
-from pipeline.retrain import finish_retrain, retrain_trainer
-from pipeline.run_files import check_validations, read_result
+from pipeline.retrain import finish_retrain, open_retraining
+from pipeline.run_files import check_validations, read_result, retrain_folder
 from pipeline.summary import drawn
 from training.evaluation import Evaluation
 from training.run_dir import WORDS
 from training.signals import StopRequest
 from utils.files import csv_of, read_object, write_whole
 from utils.screen import announce, say
+from utils.text import aligned
 
 # Where one of these is another, equality cannot be expected.
 FACTS = ("commit", "torch", "numpy", "sentencepiece", "processor", "device", "threads", "ranks")
@@ -41,35 +50,25 @@ def facts_in(environment: Mapping[str, Any], names: Iterable[str] = FACTS) -> di
 
 
 def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
-    """One line that says how the conditions of trainings differ, and whose are which; or nothing.
+    """One line that says how the conditions of trainings differ, and in which rows; or nothing.
 
     `trainings` are the folders of each row, one for each seed.
     """
-    found = list[str]()
-    environments = {
-        f"{row} {folder.name}": read_object(folder / "environment.json")
-        for row, folders in trainings.items()
-        for folder in folders
-    }
-    for name in (*FACTS, *SETTINGS):
-        who = dict[str, list[str]]()
-        for label, environment in environments.items():
-            who.setdefault(_condition(environment, name), []).append(label)
-        *others, commonest = sorted(who, key=lambda value: len(who[value]))
-        if others:
-            shown = [f"{value} ({', '.join(who[value])})" for value in others]
-            shown.append(f"{commonest} (the others)")
-            found.append(f"{WORDS.get(name, name)} {', '.join(shown)}")
+    rows_of_value: dict[str, dict[str, list[str]]] = {name: {} for name in (*FACTS, *SETTINGS)}
+    for row, folders in trainings.items():
+        for folder in folders:
+            start = read_object(folder / "environment.json")
+            for times in ({}, *start.get("resumed", [])):
+                for name, value in facts_in({**start, **times}, rows_of_value).items():
+                    rows = rows_of_value[name].setdefault(value, [])
+                    rows += [row] * (row not in rows)
+    found = [
+        f"{WORDS.get(name, name)} "
+        + ", ".join(f"{value} ({', '.join(rows)})" for value, rows in values.items())
+        for name, values in rows_of_value.items()
+        if len(values) > 1
+    ]
     return f"not trained under equal conditions: {'; '.join(found)}" if found else ""
-
-
-def _condition(environment: Mapping[str, Any], name: str) -> str:
-    """A fact of a start, and of each time that the training went on with another, for a person."""
-    times = [{}, *environment.get("resumed", [])]
-    values = [facts_in({**environment, **one}, [name])[name] for one in times]
-    # Of a commit the beginning, with what follows its digits.
-    short = [re.sub(r"^([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", value) for value in values]
-    return " then ".join("unknown" if value == "None" else value for value in dict.fromkeys(short))
 
 
 Row = dict[str, Any]
@@ -183,55 +182,37 @@ _TRAIN_STEP = "train_step"
 EXPERIMENT = "comparison.yaml"
 
 
-def _trainings(plan: RunPlan, entries: Sequence[Contestant]) -> list[tuple[RunPlan, Contestant]]:
-    seeds = plan.experiment.compare.seeds
-    return [(plan.with_seed(seed), entry) for seed in seeds for entry in entries]
+def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 1) -> None:
+    """Train every architecture with every seed, as retrain.py does it, and raise what it does.
 
-
-def train_contestants(plan: RunPlan, entries: Sequence[Contestant]) -> None:
-    """Train every architecture with every seed, as retrain.py does it, and raise what it does."""
-    shown, trainings = set[str](), _trainings(plan, entries)
-    is_new = [not _result_path(*training).exists() for training in trainings]
-    countdown = Countdown(sum(is_new))
-    for number, ((seeded, entry), new) in enumerate(zip(trainings, is_new, strict=True), start=1):
-        with closing(retrain_trainer(seeded, entry.architecture)) as trainer:
-            trainer.open()
-            begins = not trainer.state.step
-            done = ", which is done" if trainer.state.step >= trainer.steps else ""
-            name = f"{entry.architecture.name}, seed {seeded.seed}"
-            announce(f"training {number} of {len(trainings)}: {name}{done}")
-            trainer.run(seeded.experiment.run, shown)
-            if begins:
-                shown |= set(trainer.summary.splitlines())
-            finish_retrain(seeded, trainer, entry.architecture)
-        if new:
-            announce(countdown.line(f"trained {name}"))
-
-
-def train_in_processes(
-    plan: RunPlan, entries: Sequence[Contestant], *, jobs: int, stop: StopRequest
-) -> None:
-    """Train what is not done, so many at a time, each by retrain.py with its share of the cores.
-
-    Raises:
-        ValueError: a training failed; those that had begun have gone on to their end.
-        Stopped: a signal came; every training has saved its state.
+    Of several `jobs` so many train at a time, each in a process with its share of the cores.
     """
-    trainings = [
-        _job(*training)
-        for training in _trainings(plan, entries)
-        if not _result_path(*training).exists()
-    ]
-    if trainings:
-        announce(f"training {len(trainings)} models, {jobs} at a time; each says more in its log")
-        countdown = Countdown(len(trainings), jobs)
-        run_all(
-            trainings,
-            workers=jobs,
-            stop=stop,
-            done=lambda job: announce(countdown.line(f"trained {job.name}")),
-            option="--jobs",
-        )
+    plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
+    every = [(of_seed, entry) for of_seed in plans for entry in entries]
+    waiting = [training for training in every if not _result_path(*training).exists()]
+    if len(waiting) < len(every):
+        announce(f"trained already: {len(every) - len(waiting)} of {len(every)}")
+    countdown = Countdown(len(waiting), jobs)
+    if jobs > 1 and waiting:
+        announce(f"training {len(waiting)} models, {jobs} at a time; each says more in its log")
+        with StopRequest().listening() as stop:
+            run_all(
+                [_job(*training) for training in waiting],
+                workers=jobs,
+                stop=stop,
+                done=lambda job: announce(countdown.line(f"trained {job.name}")),
+                option="--jobs",
+            )
+        return
+    shown = set[str]()
+    for number, (of_seed, entry) in enumerate(waiting, start=1):
+        name = f"{entry.architecture.name}, seed {of_seed.seed}"
+        announce(f"training {number} of {len(waiting)}: {name}")
+        with closing(open_retraining(of_seed, entry.architecture)) as trainer:
+            trainer.run(of_seed.experiment.run, shown)
+            shown |= set(trainer.summary.splitlines())
+            finish_retrain(of_seed, trainer, entry.architecture)
+        announce(countdown.line(f"trained {name}"))
 
 
 def _job(plan: RunPlan, entry: Contestant) -> Job:
@@ -314,3 +295,130 @@ def _train_step_ms(plan: RunPlan, entries: Sequence[Contestant]) -> Mapping[str,
     except Unsteady as error:
         say(f"steps of training: not measured: {error}")
         return {}
+
+
+# Experiments by name, each searched, derived and retrained with every seed.
+Sides = Mapping[str, Experiment]
+
+
+def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
+    """Raise ValueError where a difference would say nothing.
+
+    It does where no setting or the text is another, or where a seed is one of a side's sweep, whose
+    best trial it may have made.
+    """
+    for name, experiment in sides.items():
+        for problem in experiment.layout_problems():
+            raise ValueError(f"{name}: {problem}")
+        if experiment.sweep is not None:
+            check_fresh(seeds, "--seeds", experiment.sweep.seeds, f"the sweep.seeds of {name}")
+    (one, ours), (two, theirs) = sides.items()
+    if with_settings(ours, {}) == with_settings(theirs, {}):
+        raise ValueError(f"{one} and {two} are the same experiment; nothing to compare")
+    if keys := _keys_of_other_text(ours.data, theirs.data):
+        raise ValueError(
+            f"{one} and {two} differ in {', '.join(keys)}: results on other text, or on "
+            "text cut otherwise, cannot be compared; --set changes a key of both"
+        )
+    every = [side.run.validate_every for side in (ours, theirs)]
+    if every[0] != every[1]:
+        raise ValueError(
+            f"run.validate_every: {one} has {every[0]}, {two} {every[1]}; the best steps would "
+            "be chosen among more or fewer; --set run.validate_every=N gives both the same"
+        )
+
+
+def _keys_of_other_text(one: DataConfig, two: DataConfig) -> list[str]:
+    """Keys in which two texts differ; how a model learns from a text may, as in a sweep."""
+    names = [name for name in type(one).model_fields if getattr(one, name) != getattr(two, name)]
+    keys = [f"data.{name}" for name in names]
+    return [key for key in keys if any(why_not_comparable(key, data) for data in (one, two))]
+
+
+def train_sides(
+    sides: Sides, seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
+) -> None:
+    """Run every phase of every side and seed, and raise what `run_all` does; sides take turns."""
+    jobs = [
+        Job(f"{name}, seed {seed}", seeded(experiment, seed), SCRIPTS, _folder(run, name, seed))
+        for seed in seeds
+        for name, experiment in sides.items()
+    ]
+    run_all(jobs, workers=workers, stop=stop, done=lambda job: announce(f"{job.name}: done"))
+
+
+def _folder(run: Path, name: str, seed: int) -> Path:
+    return run / name / f"seed-{seed}"
+
+
+def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -> str:
+    """Measure latencies; write RUN/confirm.csv and confirm.json; the table and what may be said."""
+    folders = {(name, seed): _folder(run, name, seed) for name in sides for seed in seeds}
+    made = {key: load_architecture(one / "architecture.json") for key, one in folders.items()}
+    trainings: dict[str, list[Path]] = {name: [] for name in sides}
+    for (name, seed), folder in folders.items():
+        trainings[name].append(retrain_folder(folder, made[name, seed].name, seed))
+    results = {
+        name: [read_result(folder / "result.json") for folder in of_side]
+        for name, of_side in trainings.items()
+    }
+    check_validations(results)
+    networks = {key: network_hash(architecture) for key, architecture in made.items()}
+    models = {networks[key]: build_model(architecture) for key, architecture in made.items()}
+    measured = time_models(plan, models)
+    rows = [
+        {
+            "experiment": name,
+            "seed": seed,
+            **{key: result[key] for key in ("layout", "parameters", "flops_per_token")},
+            "test_bits_per_byte": result["test"]["bits_per_byte"],
+            "test_bytes": result["test"]["bytes"],
+            "valid_bits_per_byte": result["valid"]["bits_per_byte"],
+            "latency_ms": measured.median_ms.get(networks[name, seed]),
+        }
+        for name, of_side in results.items()
+        for seed, result in zip(seeds, of_side, strict=True)
+    ]
+    one, two = sides
+    alike = [str(seed) for seed in seeds if networks[one, seed] == networks[two, seed]]
+    remarks = [unlike] if (unlike := unlike_conditions(trainings)) else []
+    if alike:
+        remarks.append(
+            f"{one} and {two} derived one network with {len(alike)} of {len(seeds)} seeds "
+            f"({', '.join(alike)}); trained alike it gives both the same"
+        )
+    verdict = verdict_line(
+        {
+            name: [result["test"]["bits_per_byte"] for result in of_side]
+            for name, of_side in results.items()
+        }
+    )
+    summary = {
+        "verdict": verdict,
+        "remarks": remarks,
+        "latency_note": measured.note,
+        "latency_key": measured.key,
+        "rows": rows,
+    }
+    write_whole(run / "confirm.csv", csv_of(rows, list(rows[0])))
+    write_whole(run / "confirm.json", json.dumps(summary, indent=1) + "\n")
+    cells = [["experiment", "layout", "seed", "MFLOP", "ms", "test bits/byte"]]
+    for row in rows:
+        ms = "-" if row["latency_ms"] is None else f"{row['latency_ms']:.2f}"
+        numbers = [f"{row['flops_per_token'] / 1e6:.3f}", ms, f"{row['test_bits_per_byte']:.4f}"]
+        cells.append([row["experiment"], row["layout"], str(row["seed"]), *numbers])
+    return "\n".join(["", *aligned(cells, left=2), measured.note, verdict, *remarks])
+
+
+def verdict_line(bits: Mapping[str, Sequence[float]]) -> str:
+    """What may be said of the first against the second, paired by seed, in bits per byte."""
+    (one, ours), (two, theirs) = bits.items()
+    if (n := len(ours)) < 2:
+        return f"no verdict possible (n = {n})"
+    spread = ", ".join(
+        f"{name} {statistics.fmean(values):.4f} (sd {statistics.stdev(values):.4f})"
+        for name, values in bits.items()
+    )
+    difference = paired_differences(ours, {two: theirs})[two]
+    line = paired_line(one, two, difference, "bits per byte of test")
+    return f"{line} seeds, each a search, a derivation and a retraining; {spread}"

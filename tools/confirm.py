@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     files = arguments.experiments
     with exit_codes.user_errors():
-        from pipeline.confirm import check_sides, finish_sides, train_sides
+        from pipeline.compare import check_sides, finish_sides, train_sides
         from pipeline.experiment import load_experiment
         from pipeline.plan import set_up
         from training.signals import StopRequest

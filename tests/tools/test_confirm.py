@@ -2,15 +2,17 @@
 
 import csv
 import json
+import shutil
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from model import default_candidates, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
-from pipeline.confirm import latencies, same_networks, train_sides, verdict_line
+from pipeline.compare import train_sides, verdict_line
 from pipeline.experiment import load_experiment
 from tests.refusal import refused
 from tests.runs import run_jobs_here
@@ -32,14 +34,6 @@ LOSSY = ["--set", "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}
 LOW, HIGH = [1.0, 1.1, 0.9], [1.5, 1.61, 1.39]
 
 
-def rows(a: list[float], b: list[float]) -> list[dict[str, Any]]:
-    return [
-        {"experiment": name, "seed": seed, "test_bits_per_byte": value}
-        for name, values in (("a", a), ("b", b))
-        for seed, value in enumerate(values)
-    ]
-
-
 @pytest.mark.parametrize(
     ("a", "b", "words"),
     [
@@ -52,7 +46,7 @@ def rows(a: list[float], b: list[float]) -> list[dict[str, Any]]:
 def test_the_verdict_is_that_of_the_paired_interval(
     a: list[float], b: list[float], words: str
 ) -> None:
-    line = verdict_line(rows(a, b), "a", "b")
+    line = verdict_line({"a": a, "b": b})
     assert line.startswith(words)
     if len(a) > 1:
         mean, half = paired_interval([x - y for x, y in zip(a, b, strict=True)])
@@ -97,7 +91,7 @@ def test_seeds_of_a_sweep_are_refused(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], place: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pipeline.confirm.train_sides", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: pytest.fail("it trains"))
     files = [experiment_file, tmp_path / "other.yaml"]
     files[1].write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
     add_sweep(files[place], trials=2, more="  seeds: [4, 6]\n")
@@ -113,7 +107,7 @@ def test_every_seed_is_a_derivation_of_its_own(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.confirm.run_all", lambda given, **how: jobs.extend(given))
+    monkeypatch.setattr("pipeline.compare.run_all", lambda given, **how: jobs.extend(given))
     sides = {
         "finals": load_experiment(experiment_file, ["derive.method=finals"]),
         "random": load_experiment(experiment_file, ["derive.method=random", "derive.seed=7"]),
@@ -135,14 +129,14 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("pipeline.confirm.run_all", run_jobs_here)
+    monkeypatch.setattr("pipeline.compare.run_all", run_jobs_here)
 
     def unlike(trainings: dict[str, list[Path]]) -> str:
         folders = [folder for of_side in trainings.values() for folder in of_side]
         assert all((folder / "environment.json").exists() for folder in folders)
         return f"{len(folders)} trainings of {', '.join(trainings)} are unlike"
 
-    monkeypatch.setattr("pipeline.confirm.unlike_conditions", unlike)
+    monkeypatch.setattr("pipeline.compare.unlike_conditions", unlike)
     other = tmp_path / "three.yaml"
     other.write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
     arguments = [str(experiment_file), str(other), "--run", str(tmp_path / "run"), *SMALL]
@@ -165,37 +159,19 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     assert said["remarks"] == ["4 trainings of tiny, three are unlike"]
     assert verdict in capsys.readouterr().out
     assert "over 2 seeds" in verdict
+
+    monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: None)
+    folders = [tmp_path / "run" / name / "seed-7/architecture.json" for name in ("tiny", "three")]
+    shutil.copy(*folders)
+    timed = Mock(return_value=Latencies(defaultdict(lambda: 2.0), "", {}))
+    monkeypatch.setattr("pipeline.compare.time_models", timed)
+    assert confirm.main(arguments) == 0
+    assert "derived one network with 1 of 2 seeds (7); trained alike" in capsys.readouterr().out
+    assert len(timed.call_args.args[1]) == 3, "a network is timed once"
+
     (path,) = (tmp_path / "run" / "three" / "seed-8").glob("retrain/*/*/result.json")
     result = json.loads(path.read_text())
     path.write_text(json.dumps(result | {"validations": result["validations"] + 1}))
     assert "run.validate_every: differed between the retrainings" in refused(
         confirm.main, capsys, *arguments
     )
-
-
-def test_seeds_with_which_both_came_to_one_network_are_said_and_it_is_timed_once(
-    undisturbed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
-    of_run = load_architecture(path)
-    a, d = of_run.slots[:2]
-    idle = {made.kind: made for made in default_candidates()}["identity"]
-    made = {
-        key: of_run.model_copy(update={"slots": slots, "evidence": None})
-        for key, slots in {
-            ("one", 7): (a, idle, d, idle),
-            ("two", 7): (idle, a, d, idle),
-            ("one", 8): (a, d, d, d),
-            ("two", 8): (d, a, d, d),
-        }.items()
-    }
-    said = same_networks(made)
-    assert said.startswith("one and two derived one network with 1 of 2 seeds (7); ")
-    assert same_networks({key: one for key, one in made.items() if key[1] == 8}) == ""
-    monkeypatch.setattr(
-        "pipeline.confirm.time_models",
-        lambda bench, models: Latencies({key: 2.0 + i for i, key in enumerate(models)}, "", {}),
-    )
-    nothing: Any = None
-    found = latencies(nothing, made).median_ms
-    assert found == {"one/7": 2.0, "two/7": 2.0, "one/8": 3.0, "two/8": 4.0}

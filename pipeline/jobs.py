@@ -1,10 +1,8 @@
 """Runs of verbs in processes of their own, so many at a time."""
 
-import argparse
 import importlib
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -31,7 +29,6 @@ SCRIPTS = ("search", "derive", "retrain")
 _PROGRAM = Path(__file__).resolve().parents[1]
 _CHILD = (sys.executable, "-P", "-m", "pipeline.jobs")
 _START = "--- scripts"  # begins the line that a process writes before anything else
-_TAIL_BYTES = 20_000
 _POLL_S, _GRACE_S = 0.2, 15.0
 
 
@@ -41,6 +38,11 @@ class Failed(Exception):
     def __init__(self, words: str, code: int) -> None:
         super().__init__(words)
         self.code = code
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its loss was no number; where memory ran out nothing is known of the loss."""
+        return self.code == DIVERGED and OUT_OF_MEMORY not in str(self)
 
 
 def run_scripts(
@@ -63,7 +65,7 @@ def run_scripts(
     run.mkdir(parents=True, exist_ok=True)
     file, log = run / "experiment.yaml", run / "trial.log"
     write_whole(file, dump_experiment(experiment))
-    given = [str(file), *(arguments or ("--run", str(run))), "--scripts", *scripts]
+    given = [",".join(scripts), str(file), *(arguments or ("--run", str(run)))]
     path = os.pathsep.join([str(_PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as output:
@@ -93,24 +95,13 @@ def run_scripts(
 
 
 def reason_of(code: int, log: Path) -> str:
-    """Reason of a failure, in one line."""
-    last = last_words(log)
+    """Reason of a failure, in one line: the last one that its process wrote."""
     if code == -signal.SIGKILL:
         return "killed from outside (SIGKILL), as the system does where memory runs out"
-    if code < 0:
-        return f"ended by signal {-code}: {last}"
-    return f"exit code {code}: {last}"
-
-
-def last_words(log: Path) -> str:
-    """The last line of the last process that says something; of a long error, its first one."""
-    with log.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL_BYTES))
-        text = file.read().decode(errors="replace").rpartition(_START)[2].partition("\n")[2]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)]
-    return ["no word in its log", *lines[-1:], *errors[-1:]][-1][:300]
+    text = log.read_text(encoding="utf-8", errors="replace").rpartition(_START)[2]
+    *_, last = ["no word in its log", *filter(str.strip, text.splitlines()[1:])]
+    ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{ended}: {last.strip()[:300]}"
 
 
 @dataclass(frozen=True)
@@ -188,14 +179,8 @@ def run_all(
     for job, future in zip(jobs, futures, strict=True):
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            raise (Diverged if _has_diverged(error) else ValueError)(f"{job.name}: {error}")
-
-
-def _has_diverged(error: BaseException) -> bool:
-    # Where memory ran out nothing is known of the loss.
-    if not isinstance(error, Failed):
-        return False
-    return error.code == DIVERGED and not str(error).startswith(OUT_OF_MEMORY)
+            lost = isinstance(error, Failed) and error.diverged
+            raise (Diverged if lost else ValueError)(f"{job.name}: {error}")
 
 
 def _run(
@@ -221,7 +206,7 @@ def _run(
     try:
         run_scripts(experiment, job.scripts, job.folder, stop, environment, job.arguments)
     except Failed as failed:
-        if not _has_diverged(failed) or diverged is None:
+        if not failed.diverged or diverged is None:
             raise
         diverged(job, str(failed))
     else:
@@ -250,13 +235,11 @@ def training_result(job: Job) -> Path | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the scripts in turn; the exit code of the first that fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scripts", nargs="+", required=True)
-    options, rest = parser.parse_known_args(arguments)
+    """Run scripts, named with commas, in turn; the exit code of the first that fails."""
+    scripts, *rest = arguments
     threading.Thread(target=_end_with_starter, daemon=True).start()
-    print(_START, *options.scripts, flush=True)
-    for script in options.scripts:
+    print(_START, scripts, flush=True)
+    for script in scripts.split(","):
         # The scripts name themselves in what they print.
         sys.argv = [str(_PROGRAM / f"{script}.py"), *rest]
         code: int = importlib.import_module(script).main(rest)

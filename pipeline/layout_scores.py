@@ -52,10 +52,9 @@ _FIRST_SEED, _SEEDS = 1000, 100
 class SupernetScores:
     """Scores of networks, layouts and mixtures on the validation text; each layout is scored once.
 
-    With several searches a score is the mean over their SuperNets. The weights are those of the
-    last step, which are loaded when the first score is asked for; ValueError says where they are
-    not there or damaged. A layout's score is kept in the search's folder as soon as it is there:
-    the same command goes on from what was scored.
+    With several searches a score is the mean over their SuperNets, which are loaded when the first
+    score is asked for; ValueError: they are not there. A layout's score is kept in the search's
+    folder as soon as it is there: the same command goes on from what was scored.
 
     Attributes:
         seeds: of the searches.
@@ -128,13 +127,10 @@ class SupernetScores:
 
     @cached_property
     def _kept(self) -> list[Kept]:
-        kept = [
+        return [
             Kept(self.plan.search_folder(seed) / "scores.jsonl", self._key(net))
             for seed, net in zip(self.seeds, self._nets, strict=True)
         ]
-        if count := len(set.intersection(*(set(one.values) for one in kept))):
-            say(f"{count} layouts are scored already ({', '.join(str(one.path) for one in kept)})")
-        return kept
 
     def _key(self, net: LanguageModel) -> str:
         # The search's identity knows what the weights do not show, such as a window or a number of
@@ -169,7 +165,7 @@ def with_gap(supernet_scores: SupernetScores, request: Request, derived: Derived
     evidence: dict[str, Any]
     try:
         soft = supernet_scores.soft(searched.pi_RLC)
-        layouts = [request.networks.layout(choice) for choice in choices]
+        layouts = map(request.networks.layout, choices)
         drawn = [supernet_scores.score_of_layout(layout) for layout in layouts]
         one_hot = supernet_scores.score_of_layout(derived.layout)
         evidence = {"gap": discretisation_gap(soft, drawn, one_hot)}
@@ -211,10 +207,7 @@ class LayoutTrainings:
     ) -> list[float]:
         """Validation nats of all layouts by the first seed, the next one, ...; infinite: diverged.
 
-        Raises:
-            ValueError: a folder holds results of another experiment or text, a result is damaged,
-                or a training failed.
-            Stopped: a signal came; everything is saved.
+        ValueError: a folder holds results of another experiment or text, or a training failed.
         """
         self._claim(length)
         jobs = [self._job(layout, length, seed) for seed in seeds for layout in layouts]
@@ -222,16 +215,20 @@ class LayoutTrainings:
         if len(waiting) < len(jobs):
             say(f"trained already: {len(jobs) - len(waiting)} of {len(jobs)}")
         countdown = Countdown(len(waiting), self.workers)
+
+        def done(job: Job) -> None:
+            say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats"))
+            remove_weights(job.folder)
+
+        def diverged(job: Job, words: str) -> None:
+            # Begun again it would diverge again: what is drawn does not change.
+            write_whole(job.folder / _DIVERGED, json.dumps({"diverged": words}) + "\n")
+            say(countdown.line(f"{job.name}: {words}; it counts as the worst"))
+            remove_weights(job.folder)
+
         # Only now: what comes between trainings, such as scoring layouts, ends at once by itself.
-        stop = StopRequest()
-        with stop.listening():
-            run_all(
-                waiting,
-                workers=self.workers,
-                stop=stop,
-                done=lambda job: _trained(job, countdown),
-                diverged=lambda job, words: _remember_diverged(job, words, countdown),
-            )
+        with StopRequest().listening() as stop:
+            run_all(waiting, workers=self.workers, stop=stop, done=done, diverged=diverged)
         for job in jobs:  # one may have ended just as this process was killed
             remove_weights(job.folder)
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
@@ -279,18 +276,6 @@ def _nats_of(job: Job) -> float | None:
     return None if path is None else float(read_result(path)["valid"]["nats_per_token"])
 
 
-def _trained(job: Job, countdown: Countdown) -> None:
-    say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats"))
-    remove_weights(job.folder)
-
-
-def _remember_diverged(job: Job, words: str, countdown: Countdown) -> None:
-    # Begun again it would diverge again: what is drawn does not change.
-    write_whole(job.folder / _DIVERGED, json.dumps({"diverged": words}) + "\n")
-    say(countdown.line(f"{job.name}: {words}; it counts as the worst"))
-    remove_weights(job.folder)
-
-
 def seeded(experiment: Experiment, seed: int) -> Experiment:
     """The experiment of one of several runs, without a sweep: each searches and derives anew.
 
@@ -301,12 +286,11 @@ def seeded(experiment: Experiment, seed: int) -> Experiment:
     return with_settings(experiment, {"run.seed": seed, "derive.seed": own + seed})
 
 
+_FRESH = "which took part in the choice; give seeds that did not"
+
+
 def check_fresh(
-    seeds: Sequence[int],
-    option: str,
-    used: Sequence[int],
-    whose: str,
-    why: str = "which took part in the choice; give seeds that did not",
+    seeds: Sequence[int], option: str, used: Sequence[int], whose: str, why: str = _FRESH
 ) -> None:
     """Refuse seeds, which `option` gives, where they are among those `used`, which are `whose`."""
     if both := [seed for seed in seeds if seed in used]:

@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.experiment import experiment_of
         from pipeline.opponents import contestants
         from pipeline.plan import set_up
+        from pipeline.run_files import record_command
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -46,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             front = front_of(plan)
         entries = contestants(plan, front)
         train_contestants(plan, entries, arguments.jobs)
+        if argv is None:
+            front_too = "" if arguments.pareto else None
+            record_command(plan, "compare", jobs=str(arguments.jobs), pareto=front_too)
         finish_comparison(plan, entries)
     return 0
 

@@ -65,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.derive import derivation
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
+        from pipeline.run_files import record_command
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -77,10 +78,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             from pipeline.summary import show_drawn, show_report
 
             print(derive_front(plan, arguments.pareto))
+            if argv is None:
+                record_command(plan, "derive", pareto=arguments.pareto)
             show_drawn("figure", "report.derivation:write_front_figure", run_dir)
             show_report(plan)
             return 0
-        show(plan, derivation(plan, experiment.derive, workers=arguments.workers), arguments)
+        derived = derivation(plan, experiment.derive, workers=arguments.workers)
+        if argv is None:
+            record_command(plan, "derive", workers=str(arguments.workers))
+        show(plan, derived, arguments)
     return 0
 
 

@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             open_retraining,
             show_result,
         )
+        from pipeline.run_files import record_command
         from pipeline.summary import show_report
         from training.distributed import join
         from training.trackers import check_trackers
@@ -66,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             ranks.leave()
             if ranks.is_first:
                 result = finish_retrain(plan, trainer, architecture)
+                if argv is None:
+                    own = (result.parent / "architecture.json").relative_to(run_dir).as_posix()
+                    file = own if arguments.architecture else None
+                    record_command(plan, "retrain", layout=arguments.layout, architecture=file)
                 show_result(result)
                 if arguments.architecture is None and arguments.layout is None:
                     print(copy_chosen(result, run_dir))

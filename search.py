@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
+        from pipeline.run_files import record_command
         from pipeline.search import check_searchable, run_searches
         from pipeline.search_results import finish_searches
         from training.distributed import join
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         seeds = arguments.seeds or [experiment.run.seed]
         run_searches(plan, seeds)
         ranks.leave()
+        if argv is None:
+            record_command(plan, "search", seeds=",".join(map(str, seeds)))
         finish_searches(plan, seeds)
     return 0
 

@@ -304,7 +304,7 @@ def experiment_file(folder: Path, case: Case) -> Path:
 TIMES = re.compile(
     r"(_s|_ms|tok/s|note|run)$|_ms\.|latency|elapsed|pid|host|machine|began|ended|commit|^key$|^study$|crc32"
 )
-LEFT_OUT = {"environment.json", "identity.json", "key.json", "lock", "previous.safetensors"}
+LEFT_OUT = {"environment.json", "identity.json", "key.json", "lock", "commands.jsonl"}
 
 
 def content_of(path: Path, folder: str) -> Any:

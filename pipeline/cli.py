@@ -55,6 +55,13 @@ def command(
     return _pasted([*program, str(target), *extra])
 
 
+def given_command() -> str:
+    """This command line as a file of the run keeps it."""
+    launch = launched()
+    several = ["torchrun", "--nproc_per_node", str(launch.world), "--"] if launch else ["python"]
+    return _pasted([*several, Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
 def resume_command() -> str:
     """This command line, to be pasted."""
     script = Path(sys.argv[0])

@@ -21,7 +21,7 @@ from nas.statistics.intervals import (
 )
 from pipeline.costs import cost_model, time_models
 from pipeline.derive import blind_caveats, network_hash
-from pipeline.experiment import Experiment, dump_experiment, with_settings
+from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Countdown, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
@@ -179,7 +179,6 @@ def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, 
 
 
 _TRAIN_STEP = "train_step"
-EXPERIMENT = "comparison.yaml"
 
 
 def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 1) -> None:
@@ -271,7 +270,6 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         "rows": rows,
         "results": results,
     }
-    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(plan.experiment))
     write_whole(plan.run_dir / "comparison.csv", csv_of(rows, list(rows[0])))
     write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")

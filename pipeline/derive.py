@@ -318,8 +318,6 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     derived = derivation.derived
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
     table = run_dir / "architectures" / f"{architecture.name}.csv"
-    # What the method was: architectures/experiment.yaml is of whoever wrote there last.
-    write_whole(table.with_suffix(".yaml"), dump_experiment(experiment))
     if derived.considered:
         rows = considered_rows(derived.considered)
         write_whole(table, csv_of(rows, list(rows[0])))

@@ -28,7 +28,6 @@ from nas.derivation.ranking import networks_by_score
 from nas.statistics.paired_scores import Score
 from pipeline.costs import cost_model
 from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
-from pipeline.experiment import dump_experiment
 from pipeline.layout_scores import SupernetScores
 from pipeline.opponents import check_sizes
 from pipeline.plan import RunPlan
@@ -39,7 +38,7 @@ from utils.screen import say
 from utils.text import aligned
 from utils.validation import must_be_one_of
 
-TABLE, SUMMARY, EXPERIMENT = "pareto.csv", "pareto.json", "pareto.yaml"
+TABLE, SUMMARY = "pareto.csv", "pareto.json"
 # So many costs between the cheapest and the dearest layout, at each of which networks are scored.
 _LEVELS = 12
 _UNITS = {"cache": "bytes", "parameters": "", "flops": "per token", "throughput": "ms a pass"}
@@ -131,7 +130,6 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     one_x = networks[network_of(reference, request.tie_slots)].cost
     rows = _rows(points, unbeaten, one_x)
     write_whole(plan.run_dir / TABLE, csv_of(rows, list(rows[0])))
-    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(plan.experiment))
     write_whole(plan.run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
     return front_text(rows, summary)
 

@@ -1,21 +1,29 @@
 """Files of a run: names of its folders, which hold a run, saved models, weights removed."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from data import Tokenizer, load_tokenizer
 from model import Architecture, load_architecture
 from model.saving import check_no_pickle
-from pipeline.cli import is_run_folder
-from utils.files import read_object, why_not_ours
+from pipeline.cli import given_command, is_run_folder
+from training.run_dir import read_rows
+from utils.files import append_line, read_object, why_not_ours
 
+if TYPE_CHECKING:
+    from pipeline.plan import RunPlan
+
+# What made the run, a line each.
+COMMANDS = "commands.jsonl"
 MOST_NAME = 60
 MODEL_FOLDER = "model"
 # What a model folder must hold.
@@ -25,16 +33,6 @@ MODEL_FILES = frozenset({*MODEL, "tokenizer.model", "result.json"})
 # How a text is cut where the model's own test does not say.
 CUT = {"streams": 8, "segment": 64, "context": 0}
 _CHECKPOINT = re.compile(r"(last|best-\d+)\.safetensors")
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Name the file of a run in whatever its reading ends with, in one ValueError."""
-    try:
-        yield
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        named = str(error).startswith(str(path))
-        raise ValueError(str(error) if named else f"{path}: broken ({error!r})") from error
 
 
 def short_text(text: str) -> str:
@@ -65,6 +63,32 @@ def phase_folders(run: Path) -> list[Path]:
     return [path.parent for path in sorted(run.glob("search/seed-*/identity.json"))] + [
         path.parent for path in sorted(run.glob("retrain/*/seed-*/identity.json"))
     ]
+
+
+def unfinished(run: Path) -> list[Path]:
+    """The folders of its searches and trainings that have not come to their end."""
+    ends = {"search": "pi.csv", "retrain": "result.json"}
+    phases = ((path, path.relative_to(run).parts[0]) for path in phase_folders(run))
+    return [path for path, phase in phases if not (path / ends[phase]).exists()]
+
+
+def record_command(plan: "RunPlan", verb: str, **options: str | None) -> None:
+    """Add the command of this process to those that made the run, once.
+
+    Beside what was typed stands what makes it again: the whole experiment, the verb's own options
+    (nothing for one that takes no value), threads and processes.
+    """
+    row = {
+        "command": given_command(),
+        "verb": verb,
+        "options": {f"--{name}": value for name, value in options.items() if value is not None},
+        "threads": torch.get_num_threads(),
+        "ranks": plan.ranks.world,
+        "experiment": plan.experiment.model_dump(mode="json", exclude={"sweep"}),
+    }
+    path = plan.run_dir / COMMANDS
+    if plan.ranks.is_first and row not in read_rows(path):
+        append_line(path, json.dumps(row))
 
 
 def run_folders(run_dir: Path) -> Callable[[Path], bool]:

@@ -1,19 +1,17 @@
 """Commands of a run as shell lines, the machine that they ran on, and those that are left."""
 
+import json
 import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from report import html
 from report.comparison import Comparison
-from report.layouts import CHOSEN, OTHERS
+from report.layouts import CHOSEN
 from report.run_files import read_json, seed_folders, seed_of
 
 _ENOUGH_SEEDS = 3
-_ORDER = {"derive.py": 1, "retrain.py": 2, "compare.py": 3}  # behind search.py
-_JOBS = "--architecture"  # only trainings that another command started are given one
 _FACTS = ("corpus", "processor", "device", "threads", "torch", "python", "commit")
 
 
@@ -53,54 +51,26 @@ def _shown(run_folder: Path) -> str:
     return str(run_folder if relative.startswith("..") else Path(relative))
 
 
-def commands_section(
-    run_folder: Path, comparison: Comparison | None, left: Sequence[str]
-) -> html.Section:
-    """The recorded commands of the run, those that are `left`, and what they ran on."""
+def commands_section(run_folder: Path, left: Sequence[str]) -> html.Section:
+    """The commands that made the run, as they were given, those `left`, and what they ran on."""
     searches = seed_folders(run_folder / "search")
     trained = [seed for one in sorted(run_folder.glob("retrain/*")) for seed in seed_folders(one)]
     experiments = (folder / "experiment.yaml" for folder in [*searches, *trained])
     experiment = next((path for path in experiments if path.exists()), None)
     paths = (folder / "environment.json" for folder in [*searches, *trained])
-    known = [read_json(path) for path in paths if path.exists()]
-    facts = {name: str(known[0][name]) for name in _FACTS if known and known[0].get(name)}
+    known = next((read_json(path) for path in paths if path.exists()), {})
+    facts = {name: str(known[name]) for name in _FACTS if known.get(name)}
     for name, folders in {"search seeds": searches, "training seeds": trained}.items():
         if folders:
             facts[name] = ", ".join(map(str, sorted({*map(seed_of, folders)})))
+    given = run_folder / "commands.jsonl"
+    lines = given.read_text(encoding="utf-8").splitlines() if given.exists() else []
     body = html.render(
         "commands.html.j2",
-        made=_made(run_folder, comparison, known),
+        made=[json.loads(line)["command"] for line in lines],
         left=left,
         facts=facts,
         experiment=experiment.relative_to(run_folder) if experiment else None,
         settings=experiment.read_text(encoding="utf-8") if experiment else "",
     )
     return html.Section("commands", "The commands that remake it", body)
-
-
-def _made(
-    run_folder: Path, comparison: Comparison | None, known: Sequence[dict[str, Any]]
-) -> list[str]:
-    """Search, derivation, retraining and comparison, as far as environment.json knows them.
-
-    Before them the check-out of the program, where all of the run is of one commit.
-    """
-    commits = {one.get("commit") for one in known}
-    commit = commits.pop() if len(commits) == 1 else None
-    checkout = [f"git checkout {commit}"] if commit and commit.isalnum() else []
-    recorded = [tuple(one["command"]) for one in known if one.get("command")]
-    lines = [*dict.fromkeys(command for command in recorded if _JOBS not in command)]
-    if not lines:
-        return checkout
-    # The run may have been moved since.
-    runs = (command[command.index("--run") + 1] for command in lines if "--run" in command[:-1])
-    run = next(runs, _shown(run_folder))
-    if chosen := _chosen(run_folder):
-        # Not architectures/experiment.yaml: every opponent of compare.py writes there too.
-        used = f"{OTHERS}/{chosen}.yaml"
-        own = (f"{run}/{used}", "--run", run) if (run_folder / used).exists() else (run,)
-        lines.append(("derive.py", *own))
-    if comparison is not None and not any(command[0] == "compare.py" for command in lines):
-        lines.append(("compare.py", run))
-    lines.sort(key=lambda command: _ORDER.get(command[0], 0))
-    return [*checkout, *(shlex.join(["python", *command]) for command in lines)]

@@ -75,7 +75,7 @@ def write_report(run_folder: Path) -> Path:
         derived_section(chosen, palette) if chosen else None,
         trainings_section(run_folder),
         retraining_section(run_folder, comparison.chosen if comparison else None),
-        commands_section(run_folder, comparison, left),
+        commands_section(run_folder, left),
     ]
     title = run_folder.resolve().name
     return html.write_page(run_folder / "report.html", title, sections, palette.block_px)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import compare
 import derive
 from tests.runs import ROOT, assert_same, last_step, run, settings
+from training.run_dir import read_rows
 from utils.cores import usable_cores
 
 GIVEN = ("compare.opponents=[interleaved]", "run.figures=false")
@@ -57,7 +59,8 @@ def test_processes_train_what_one_process_trains(both: tuple[Path, Path]) -> Non
     assert done.stdout.count("trained ") == 4
     recorded = [json.loads((phase / "environment.json").read_text()) for phase in phases(two)]
     assert {one["threads"] for one in recorded} == {max(1, usable_cores() // 2)}
-    assert {one["command"][0] for one in recorded} == {"compare.py"}
+    (given,) = read_rows(two / "commands.jsonl")
+    assert given["command"] == shlex.join(["python", *command(two, seeds)[1:]])
     assert json.loads((two / "comparison.json").read_text())["rows"][0]["name"] == "layout-addi"
 
 

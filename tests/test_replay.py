@@ -1,7 +1,9 @@
 """A real run, packed and made again: byte for byte, and with another setting the right row."""
 
 import importlib
+import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,19 @@ import compare
 import derive
 import retrain
 import search
-from pipeline.run_archive import FILES, MANIFEST, Manifest, in_order, write_archive
 from tests.conftest import write_experiment
-from tests.runs import Capture, code_of, run, settings
+from tests.runs import Capture, code_of, settings
 from tools import replay
+from tools.pack import FILES, MANIFEST, write_archive
+from tools.replay import in_order
 
 pytestmark = pytest.mark.slow
+
+
+def given(monkeypatch: pytest.MonkeyPatch, script: Any, *arguments: str) -> None:
+    """A command as it is typed, which alone the run keeps."""
+    monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *arguments])
+    assert script.main() == 0
 
 
 @pytest.fixture
@@ -28,9 +37,9 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("training.run_dir.commit", lambda: "abc")
     file, made = write_experiment(tmp_path), tmp_path / "made"
     texts = "compare.opponents=[interleaved]", "run.figures=false"
-    run(search, file, "--run", made, *settings(*texts))
+    given(monkeypatch, search, str(file), "--run", str(made), *settings(*texts))
     for script in (derive, retrain, compare):
-        run(script, made)
+        given(monkeypatch, script, str(made))
     write_archive(made, tmp_path / "made.zip", weights=False)
     return tmp_path / "made.zip"
 
@@ -44,8 +53,8 @@ def test_a_run_is_made_again_byte_for_byte_by_processes_of_its_own(
     assert "differs: " not in out
     assert re.search(r"again: of \d\d files equal, times excepted\n$", out)
     manifest = (tmp_path / "again" / FILES / MANIFEST).read_bytes()
-    weights = Manifest.model_validate_json(manifest).weights
-    assert "retrain/argmax-0/seed-0/model/model.safetensors" in in_order([*weights])
+    weights = json.loads(manifest)["weights"]
+    assert "retrain/argmax-0/seed-0/model/model.safetensors" in in_order(weights)
 
 
 def test_another_setting_is_named_by_the_rows_that_it_changes(
@@ -53,7 +62,7 @@ def test_another_setting_is_named_by_the_rows_that_it_changes(
 ) -> None:
     stopped = list[str]()
 
-    def run_here(arguments: Sequence[str], stop: Any) -> int:
+    def run_here(arguments: Sequence[str], threads: str, stop: Any) -> int:
         verb = Path(arguments[0]).stem
         # The first time the third command ends as if it had been stopped.
         if verb == "retrain" and not stopped:
@@ -61,7 +70,7 @@ def test_another_setting_is_named_by_the_rows_that_it_changes(
             return 130
         return code_of(importlib.import_module(verb), *arguments[1:])
 
-    monkeypatch.setattr("pipeline.run_archive._run", run_here)
+    monkeypatch.setattr("tools.replay._run", run_here)
     arguments = [archive, "--run", tmp_path / "again", "--set", "retrain.optimiser.lr=0.004"]
     assert code_of(replay, *arguments) == 2
     assert not (tmp_path / "again").exists()

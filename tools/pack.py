@@ -7,11 +7,25 @@ same bytes. --weights puts the weights in too. tools.replay makes the run again 
     python -m tools.pack runs/quickstart results/quickstart.zip --weights
 """
 
+import io
+import json
+import stat
 import sys
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
+from hashlib import file_digest
 from pathlib import Path
 
 from pipeline import cli, exit_codes
+
+MANIFEST, FOLDER, WEIGHTS = "manifest.json", "run/", ".safetensors"
+# Settings, results and tables; figures and pages are drawn from them.
+_TEXT = (".yaml", ".json", ".jsonl", ".csv", ".npz", ".log", ".model")
+# Below a run that was made again: what was unpacked.
+FILES = "replay"
+_LEFT_OUT = {"tensorboard", "wandb", "jobs", FILES}
+# The first time that a zip can hold: the same run gives the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,18 +40,73 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from pipeline.run_archive import write_archive
-
         run = arguments.run
         # Not with_suffix: a run may be called tau0.1.
         out = arguments.out or run.absolute().with_name(f"{run.absolute().name}.zip")
-        manifest = write_archive(run, out, weights=arguments.weights)
-        for command in manifest.commands:
-            print(command.line(Path("run"), Path("runs") / manifest.name))
-        print(f"{len(manifest.files)} files, {len(manifest.weights)} of weights", end="")
-        print(f"{'' if arguments.weights else ' by their hashes'}; {out.stat().st_size:,} bytes")
+        print(write_archive(run, out, weights=arguments.weights))
         print(f"archive: {arguments.out or run.with_name(f'{run.name}.zip')}")
     return 0
+
+
+def write_archive(run: Path, out: Path, *, weights: bool) -> str:
+    """Write the archive of a run; return its commands and sizes.
+
+    ValueError where a phase is not done, or `out` is there or inside of the run.
+    """
+    from pipeline.run_files import COMMANDS, unfinished
+    from training.run_dir import read_rows
+    from utils.files import write_whole
+
+    if not run.is_dir():
+        raise ValueError(f"{run}: no run directory")
+    commands = [row["command"] for row in read_rows(run / COMMANDS)]
+    if not commands:
+        raise ValueError(f"{run}: no command of search.py, derive.py or retrain.py made it")
+    for folder in unfinished(run):
+        raise ValueError(f"{folder}: not done; go on with its command, or move it away")
+    if out.exists():
+        raise ValueError(f"{out}: is there already; give another name, or remove it")
+    if out.resolve().is_relative_to(run.resolve()):
+        raise ValueError(f"{out}: lies in the run {run}, and would be packed too; put it elsewhere")
+    hashes = {path.relative_to(run).as_posix(): sha256_of(path) for path in sorted(_files(run))}
+    heavy = {name for name in hashes if name.endswith(WEIGHTS)}
+    manifest = {
+        "name": run.resolve().name,
+        "files": {name: text for name, text in hashes.items() if name not in heavy},
+        "weights": {name: hashes[name] for name in sorted(heavy)},
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(_info(MANIFEST), json.dumps(manifest, indent=1) + "\n")
+        for name in hashes if weights else manifest["files"]:
+            archive.writestr(_info(FOLDER + name), (run / name).read_bytes())
+    write_whole(out, buffer.getvalue())
+    held = "" if weights else " by their hashes"
+    sizes = f"{len(manifest['files'])} files, {len(heavy)} of weights{held}"
+    return "\n".join([*commands, f"{sizes}; {out.stat().st_size:,} bytes"])
+
+
+def _files(run: Path) -> Iterator[Path]:
+    for path in run.rglob("*"):
+        parts = path.relative_to(run).parts
+        hidden = any(part[0] == "." for part in parts)
+        if path.suffix not in (*_TEXT, WEIGHTS) or hidden or _LEFT_OUT & {*parts}:
+            continue
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _TIME)
+    info.external_attr = (stat.S_IFREG | 0o644) << 16
+    info.compress_type = zipfile.ZIP_DEFLATED
+    return info
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file's bytes."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 if __name__ == "__main__":

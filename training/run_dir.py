@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +15,6 @@ from typing import Any
 import torch
 
 from utils.files import append_line, named, read_object, write_whole
-from utils.text import masked
 
 Identity = Mapping[str, Any]
 _ROOT = Path(__file__).resolve().parent.parent
@@ -125,15 +123,8 @@ def _difference(folder: Path, saved: Any, identity: Identity) -> str:
 
 
 def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
-    """What a run ran on, as JSON: versions, device, threads, commit, command."""
+    """What a run ran on, as JSON: versions, device, threads,, commit."""
     return json.dumps({**_facts(device), **extra}, indent=1) + "\n"
-
-
-def record_start(folder: Path, text: str) -> None:
-    """Say in environment.json on what a run begins; the command that took the folder stays."""
-    path = folder / "environment.json"
-    now = {**json.loads(text), "command": read_object(path)["command"]}
-    write_whole(path, json.dumps(now, indent=1) + "\n")
 
 
 def record_resume(
@@ -159,7 +150,6 @@ def record_resume(
 def _facts(device: torch.device) -> dict[str, Any]:
     packages = ("numpy", "sentencepiece", "safetensors", "pydantic", "optuna")
     return {
-        "command": [Path(sys.argv[0]).name, *map(masked, sys.argv[1:])],
         "python": platform.python_version(),
         "packages": {name: version(name) for name in packages},
         "platform": platform.platform(),

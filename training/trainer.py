@@ -20,12 +20,11 @@ from training.run_dir import (
     identity_hash,
     is_claimed,
     record_resume,
-    record_start,
 )
 from training.signals import Lost, StopRequest
 from training.state import Batches, Hook, Step, TrainState
 from training.trackers import Opener, Tracker
-from utils.files import remove_temporary
+from utils.files import remove_temporary, write_whole
 
 
 @dataclass
@@ -158,7 +157,7 @@ class Trainer:
     def _greeting(self, config: RunConfig) -> str:
         step = self.state.step
         if not step:
-            record_start(self.folder, self.files["environment.json"])
+            write_whole(self.folder / "environment.json", self.files["environment.json"])
             return self.summary
         settings = {
             "micro_batches": config.micro_batches,

@@ -43,7 +43,7 @@ def trainer_of(folder: Path, **parts: Any) -> Trainer:
         "title": "tiny",
         "folder": folder,
         "identity": {"search": {"steps": 4}},
-        "files": {"experiment.yaml": "seed: 0\n", "environment.json": '{"command": []}\n'},
+        "files": {"experiment.yaml": "seed: 0\n", "environment.json": "{}\n"},
         "summary": "",
         "steps": 4,
         "state": parts.get("state") or tiny.state_of(tiny.supernet("dense", slots=1)),

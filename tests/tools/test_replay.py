@@ -4,6 +4,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +12,17 @@ import pytest
 import torch
 
 from data import prepare
-from model import Architecture, SoftmaxConfig
 from pipeline.experiment import dump_experiment, load_experiment
-from pipeline.run_archive import (
-    FILES,
-    Manifest,
-    begin,
-    commands_of,
-    differences,
-    expectations,
-    in_order,
-    unpack,
-    write_archive,
-)
 from tests.conftest import write_experiment
 from tests.runs import Capture, code_of, refused, write_json
-from tests.tiny import candidates
 from tools import pack, replay
+from tools.pack import FILES, write_archive
+from tools.replay import arguments_of, differences, expectations, in_order, read_commands, unpack
 from training.run_dir import environment
 
 Members = dict[str, bytes]
 FACTS = {"torch": "2.0", "processor": "p", "device": "cpu", "threads": 2, "commit": "c0ffee"}
 CHOSEN, RIVAL = "argmax-0-1", "interleaved"
-
-
-def architecture(name: str) -> Architecture:
-    return Architecture(
-        name=name, d_model=8, slots=candidates("attention", "dense"), softmax=SoftmaxConfig(),
-        vocabulary_size=23, tokenizer={"digest": "0" * 64}, provenance={"commit": "c0ffee"},
-    )  # fmt: skip
 
 
 def write_phase(folder: Path, experiment_file: Path, seed: int, **files: str) -> None:
@@ -57,28 +40,39 @@ def write_phase(folder: Path, experiment_file: Path, seed: int, **files: str) ->
 def write_training(run: Path, experiment_file: Path, name: str, seed: int) -> None:
     folder = run / "retrain" / name / f"seed-{seed}"
     result = {"name": name, "seed": seed, "best_step": 5, "elapsed_s": 3.0}
-    write_phase(folder, experiment_file, seed, architecture_json=architecture(name).to_json())
+    write_phase(folder, experiment_file, seed, architecture_json='{"d_model": 8}')
     write_json(folder / "result.json", result)
     (folder / "model").mkdir()
     (folder / "model" / "model.safetensors").write_text("weights")
 
 
+def write_commands(run: Path, experiment_file: Path) -> None:
+    content = load_experiment(experiment_file).model_dump(mode="json", exclude={"sweep"})
+    file = "retrain/layout-aa/seed-3/architecture.json"
+    given: list[tuple[str, str, dict[str, str], int]] = [
+        ("python search.py x.yaml --seeds 0,1", "search", {"--seeds": "0,1"}, 1),
+        ("python derive.py r", "derive", {"--workers": "1"}, 1),
+        ("python retrain.py r --architecture my.json", "retrain", {"--architecture": file}, 4),
+        ("python compare.py r --pareto", "compare", {"--jobs": "1", "--pareto": ""}, 1),
+    ]
+    rows = [
+        {"command": typed, "verb": verb, "options": options, "threads": 2, "ranks": ranks}
+        | {"experiment": content}
+        for typed, verb, options, ranks in given
+    ]
+    (run / "commands.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def made_up_run(run: Path, experiment_file: Path) -> Path:
-    """Searches of two seeds, a layout derived from both, two more trainings, and a comparison."""
+    """Searches of two seeds, a layout, two more trainings, and a comparison."""
     for seed in (0, 1):
         table = "step,slot,pi\n1,0,0.5\n1,1,0.5\n"
         folder = run / "search" / f"seed-{seed}"
         write_phase(folder, experiment_file, seed, pi_npz="pi", pi_csv=table)
     for name in (CHOSEN, RIVAL):
-        folder = run / "architectures"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{name}.json").write_text(architecture(name).to_json())
         write_training(run, experiment_file, name, 0)
     write_training(run, experiment_file, "layout-aa", 3)
-    (run / "architecture.json").write_text(architecture(CHOSEN).to_json())
-    text = dump_experiment(load_experiment(experiment_file, ["derive.searches=[0, 1]"]))
-    (run / "architectures" / f"{CHOSEN}.yaml").write_text(text)
-    (run / "comparison.yaml").write_text(dump_experiment(load_experiment(experiment_file)))
+    (run / "architecture.json").write_text('{"kind": "dense", "commit": "c0ffee"}')
     rows = [
         {"name": name, "nats_per_token": 1.5, "latency_ms": 3.0, "equal": equal}
         for name, equal in ((CHOSEN, "FLOPs latency"), (RIVAL, ""))
@@ -90,12 +84,11 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
     write_json(run / "comparison.json", content)
     table = f"name,nats_per_token,latency_ms,equal\n{CHOSEN},1.5,3.0,latency\n{RIVAL},1.5,,\n"
     (run / "comparison.csv").write_text(table)
-    result = (run / "retrain" / CHOSEN / "seed-0/result.json").read_text()
-    write_json(run / "model" / "result.json", json.loads(result))
     (run / "report.html").write_text("drawn")
     (run / "lock").write_text("")
     (run / "search/seed-0/tensorboard").mkdir()
     (run / "search/seed-0/tensorboard/events").write_text("x")
+    write_commands(run, experiment_file)
     return run
 
 
@@ -123,29 +116,23 @@ def archive(original: Path, tmp_path: Path) -> Path:
     return shutil.copy(original / "run.zip", tmp_path / "run.zip")
 
 
-def lines(run: Path) -> list[str]:
-    return [
-        one.line(Path("f"), Path("r")).replace("experiment.yaml", "E") for one in commands_of(run)
+def test_the_commands_run_again_with_their_threads_processes_and_files(original: Path) -> None:
+    files, run = original / "unpacked", Path("r")
+    commands = read_commands(files, json.loads((files / "manifest.json").read_text()))
+    program = str(Path.cwd())
+    lines = [
+        " ".join(arguments_of(number, command, run, ["a=b"])).replace(f"{program}/", "")
+        for number, command in enumerate(commands)
     ]
-
-
-def test_the_commands_are_those_that_made_the_run(made: Path) -> None:
-    assert lines(made) == [
-        "python search.py f/search/seed-0/E --run r --set run.threads=2",
-        "python search.py f/search/seed-1/E --run r --set run.threads=2",
-        f"python derive.py f/architectures/{CHOSEN}.yaml --run r --set run.threads=2",
-        f"python retrain.py f/retrain/{CHOSEN}/seed-0/E --run r --set run.threads=2",
-        "python retrain.py f/retrain/layout-aa/seed-3/E --run r --architecture "
-        "f/retrain/layout-aa/seed-3/architecture.json --set run.threads=2",
-        "python compare.py f/comparison.yaml --run r --set run.threads=2",
+    assert lines == [
+        "search.py r/replay/0.yaml --run r --set a=b --seeds=0,1",
+        "derive.py r/replay/1.yaml --run r --set a=b --workers=1",
+        "-m torch.distributed.run --standalone --nproc_per_node 4 -- retrain.py r/replay/2.yaml "
+        "--run r --set a=b --architecture=r/replay/retrain/layout-aa/seed-3/architecture.json "
+        "--set run.threads=2",
+        "compare.py r/replay/3.yaml --run r --set a=b --jobs=1 --pareto",
     ]
-
-
-def test_searches_have_their_own_threads_and_several_processes_come_by_torchrun(made: Path) -> None:
-    path = made / "search/seed-1/environment.json"
-    write_json(path, json.loads(path.read_text()) | {"threads": 1, "ranks": 4})
-    four = "torchrun --nproc_per_node 4 -- search.py f/search/seed-1/E --run r"
-    assert lines(made)[1] == f"{four} --set run.threads=1"
+    assert load_experiment(files / "0.yaml") == load_experiment(original / "tiny.yaml")
 
 
 @pytest.mark.parametrize(
@@ -153,9 +140,8 @@ def test_searches_have_their_own_threads_and_several_processes_come_by_torchrun(
     [
         (lambda run: (run / "search/seed-1/pi.csv").unlink(), "search/seed-1: not done"),
         (lambda run: (run / "retrain/layout-aa/seed-3/result.json").unlink(), "not done"),
-        (lambda run: write_json(run / "comparison.json", {"results": {RIVAL: []}}), "chosen since"),
+        (lambda run: (run / "commands.jsonl").unlink(), "no command of search.py, "),
         (shutil.rmtree, "no run directory"),
-        (lambda run: [shutil.rmtree(run), run.mkdir()], "no search, layout or training"),
     ],
 )
 def test_what_cannot_be_packed_is_said_in_one_line(
@@ -200,6 +186,18 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Callable[[Members]
     return changed
 
 
+def with_command(number: int, **changes: Any) -> Callable[[Members], None]:
+    def changed(members: Members) -> None:
+        lines = members["run/commands.jsonl"].decode().splitlines()
+        lines[number] = json.dumps(json.loads(lines[number]) | changes)
+        content = "\n".join(lines).encode()
+        members["run/commands.jsonl"] = content
+        digest = sha256(content).hexdigest()
+        with_manifest(lambda m: m["files"].update({"commands.jsonl": digest}))(members)
+
+    return changed
+
+
 FILE = "search/seed-0/experiment.yaml"
 HOSTILE: dict[str, tuple[Callable[[Members], Any], str]] = {
     "above": (with_manifest(lambda m: m["files"].update({"../evil": "0"})), "unsafe name '../e"),
@@ -208,10 +206,14 @@ HOSTILE: dict[str, tuple[Callable[[Members], Any], str]] = {
     "missing": (lambda m: m.pop(f"run/{FILE}"), f"no item named 'run/{FILE}'"),
     "no manifest": (lambda m: m.pop("manifest.json"), "no whole archive of tools.pack"),
     "other content": (lambda m: m.update({f"run/{FILE}": b"x"}), f"'{FILE}' is not the file"),
-    "experiment": (
-        with_manifest(lambda m: m["commands"][0].update(experiment="/etc/passwd")),
-        "need '/etc/passwd', which the archive lacks",
-    ),
+    "list": (lambda m: m.update({"manifest.json": b"[]"}), "no whole archive of tools.pack"),
+    "number": (with_manifest(lambda m: m["files"].update(x=3)), "no item named 'run/x'"),
+    "nameless": (with_manifest(lambda m: m.pop("name")), "no whole archive of tools.pack"),
+    "verb": (with_command(0, verb="../evil"), "no whole archive"),
+    "other option": (with_command(0, options={"--run": "/home"}), "may not be run"),
+    "number for text": (with_command(1, options={"--workers": 3}), "may not be run"),
+    "file": (with_command(2, options={"--architecture": "/etc/passwd"}), "may not be run"),
+    "too many": (with_command(2, ranks=10**6), "may not be run"),
 }  # fmt: skip
 
 
@@ -235,8 +237,9 @@ def test_a_hostile_archive_is_refused_in_one_line(
 
 
 @pytest.fixture
-def manifest(original: Path) -> Manifest:
-    return Manifest.model_validate_json((original / "unpacked/manifest.json").read_bytes())
+def manifest(original: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((original / "unpacked/manifest.json").read_text())
+    return content
 
 
 @pytest.fixture
@@ -255,7 +258,7 @@ def remade(original: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_times_and_the_program_are_no_difference(manifest: Manifest, remade: Path) -> None:
+def test_times_and_the_program_are_no_difference(manifest: dict[str, Any], remade: Path) -> None:
     found, seen = differences(manifest, remade)
     assert found == []
     assert seen > 20
@@ -282,7 +285,7 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_differs_is_named(manifest: Manifest, remade: Path, name: str) -> None:
+def test_what_differs_is_named(manifest: dict[str, Any], remade: Path, name: str) -> None:
     CHANGES[name](remade)
     assert differences(manifest, remade)[0] == [name]
     (remade / RESULT).unlink()
@@ -290,14 +293,13 @@ def test_what_differs_is_named(manifest: Manifest, remade: Path, name: str) -> N
 
 
 def test_the_first_file_is_the_one_that_a_run_writes_first(
-    manifest: Manifest, remade: Path
+    manifest: dict[str, Any], remade: Path
 ) -> None:
     for name in reversed(CHANGES):
         CHANGES[name](remade)
     assert differences(manifest, remade)[0] == [*CHANGES]
-    names = [f"search/seed-{seed}/pi.npz" for seed in (10, 2)]
     others = ["train.log", "search/seed-2/environment.json", "search/seed-2/last.safetensors"]
-    assert in_order([*names, *others]) == names[::-1]
+    assert in_order(["search/seed-0/pi.npz", *others]) == ["search/seed-0/pi.npz"]
 
 
 @pytest.fixture
@@ -329,12 +331,11 @@ def test_what_differs_here_is_said_beforehand(
     facts: dict[str, Any] = {"torch": "1.0", "commit": "abc-changed"}
     (tmp_path / "train.txt").write_text((original / "train.txt").read_text()[1:])
     texts = f"data.files.train={tmp_path / 'train.txt'}"
-    lines = expected_of(original, tmp_path, inputs, facts, texts, "retrain.steps=9")
+    lines = expected_of(original, tmp_path, inputs, facts, texts)
     assert lines[0] == "commit was abc-changed, is abc"
     assert lines[1].startswith("torch was 1.0, is 2.")
-    assert lines[2].startswith(f"corpus hash was {inputs['corpus'][:12]}, is ")
-    assert lines[-1] == "--set retrain.steps=9: is another experiment"
-    assert not any("data.files" in line for line in lines)
+    assert lines[2].startswith(f"corpus was {inputs['corpus']}, is ")
+    assert expected_of(original, tmp_path / "same", inputs, {}) == []
 
 
 def test_a_replay_needs_anyway_where_something_differs_and_check_runs_nothing(
@@ -345,24 +346,24 @@ def test_a_replay_needs_anyway_where_something_differs_and_check_runs_nothing(
     assert code_of(replay, *arguments, "--check") == 0
     out = capsys.readouterr().out
     assert f"differs: torch was {FACTS['torch']}, is " in out
-    assert "python search.py run/search/seed-0/experiment.yaml --run " in out
+    assert "python search.py x.yaml --seeds 0,1\n" in out
     assert code_of(replay, *arguments) == 2
     assert "--anyway makes the run all the same" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
 def test_a_replay_takes_an_empty_folder_and_goes_on_in_its_own_alone(
-    original: Path, tmp_path: Path, manifest: Manifest
+    original: Path, made: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = original / "run.zip"
-    begin(archive, manifest, tmp_path / "new")
-    begin(archive, manifest, tmp_path / "new")
-    saved = tmp_path / "new" / FILES / "comparison.yaml"
-    assert saved.read_bytes() == (original / "run/comparison.yaml").read_bytes()
-    other = manifest.model_copy(update={"name": "other"})
-    with pytest.raises(ValueError, match="a replay of another archive"):
-        begin(archive, other, tmp_path / "new")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/x").touch()
-    with pytest.raises(ValueError, match="is not empty"):
-        begin(archive, manifest, tmp_path / "mine")
+    monkeypatch.setattr(replay, "remake", lambda *arguments: None)
+    monkeypatch.setattr(replay, "expectations", lambda *arguments: [])
+    arguments = [original / "run.zip", "--run", tmp_path / "new"]
+    assert code_of(replay, *arguments) == code_of(replay, *arguments) == 1
+    saved = tmp_path / "new" / FILES / "commands.jsonl"
+    assert saved.read_bytes() == (original / "run/commands.jsonl").read_bytes()
+    (made / "comparison.csv").write_text("other")
+    write_archive(made, tmp_path / "other.zip", weights=False)
+    arguments[0] = tmp_path / "other.zip"
+    assert "a replay of another archive" in refused(replay, capsys, *arguments)
+    run = shutil.copytree(original / "run", tmp_path / "mine")
+    assert "is not empty" in refused(replay, capsys, original / "run.zip", "--run", run)

@@ -14,7 +14,7 @@ Writes RUN/comparison.csv, RUN/comparison.json, RUN/report.html and the training
 import sys
 from collections.abc import Sequence
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="trainings at a time, each with its share of the cores; nothing is timed meanwhile",
     )  # fmt: skip
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
-        exit_codes.refuse_several("compare.py")
+    with cli.user_errors():
+        cli.refuse_several("compare.py")
         from pipeline.compare import finish_comparison, train_contestants
         from pipeline.experiment import experiment_of
         from pipeline.opponents import contestants

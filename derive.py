@@ -33,7 +33,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 if TYPE_CHECKING:
     from pipeline.derive import Derivation
@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.method={arguments.method}")
     if arguments.seeds is not None:
         arguments.set.append(f"derive.searches={arguments.seeds}")
-    with exit_codes.user_errors():
-        exit_codes.refuse_several("derive.py")
+    with cli.user_errors():
+        cli.refuse_several("derive.py")
         from pipeline.derive import derivation
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         from pipeline.derive import named_layout
         from pipeline.experiment import carried, experiment_of
         from pipeline.plan import set_up

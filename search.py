@@ -17,7 +17,7 @@ then shows how far they differ. Next: python derive.py RUN
 import sys
 from collections.abc import Sequence
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,12 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
     cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
         from pipeline.run_files import record_command
-        from pipeline.search import check_searchable, run_searches
-        from pipeline.search_results import finish_searches
+        from pipeline.search import check_searchable, finish_searches, run_searches
         from training.distributed import join
         from training.trackers import check_trackers
 

@@ -16,7 +16,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.worker and arguments.retry_failed:
         parser.error("--retry-failed: give it where the sweep was started, not with --worker")
-    with exit_codes.user_errors():
-        exit_codes.refuse_several("sweep.py")
+    with cli.user_errors():
+        cli.refuse_several("sweep.py")
         from pipeline.experiment import experiment_of
         from pipeline.search import check_searchable
         from pipeline.sweep.run import join_sweep, start_sweep

@@ -23,8 +23,7 @@ from pipeline.costs import cost_model
 from pipeline.derive import derivation, reference_layout, request_of
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
-from pipeline.search import run_searches
-from pipeline.search_results import finish_searches
+from pipeline.search import finish_searches, run_searches
 from report.curves import COST_PATH, COSTS
 from training.run_dir import commit, machine
 from utils.files import read_object, write_whole

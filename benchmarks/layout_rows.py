@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.keys import claim_key, key_of
 from model import LanguageModel
 from nas.costs.model import CostModel
-from pipeline import cli, exit_codes
+from pipeline import cli
 from pipeline.jobs import Job, run_all, training_result
 from pipeline.plan import RunPlan
 from pipeline.run_files import read_result
@@ -46,7 +46,7 @@ class Commands:
     def run(self, argv: Sequence[str] | None) -> int:
         """Do what the arguments say; return the exit code."""
         arguments = self._parser.parse_args(argv)
-        with exit_codes.user_errors():
+        with cli.user_errors():
             arguments.act(arguments)
         return 0
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from model import Candidate, Layout, Network, network_of
+from model.blocks import Candidate
 from model.blocks.dense import DenseOptions
+from model.layout import Layout, Network, network_of
 from utils.validation import Section
 
 if TYPE_CHECKING:

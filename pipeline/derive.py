@@ -41,7 +41,7 @@ from pipeline.experiment import Experiment, dump_experiment
 from pipeline.layout_scores import LayoutTrainings, SupernetScores, with_gap
 from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name, short_text
-from pipeline.search_results import layout_caveats
+from pipeline.summary import layout_caveats
 from training.run_dir import commit, identity_hash
 from utils.files import csv_of, write_whole
 from utils.text import NO_CONTEXT, aligned
@@ -231,7 +231,9 @@ def architecture_of(
         costs=ArchitectureCosts(
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             flops_per_token=plan.flops_per_token(model),
-            key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
+            key=FlopsKey(
+                batch=data.batch, segment=data.segment, mass=plan.cluster_mass(plan.softmax.cutoffs)
+            ),
             times=times,
         ),
         evidence=evidence.model_copy(update={"caveats": caveats}),

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+from pipeline.cli import DIVERGED, OUT_OF_MEMORY
 from pipeline.devices import share_of_gpus, too_many_threads
-from pipeline.exit_codes import DIVERGED, OUT_OF_MEMORY
 from pipeline.experiment import Experiment, dump_experiment, with_settings
 from pipeline.run_files import layout_name
 from training.signals import Diverged, Stopped, StopRequest

@@ -15,7 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
-from model import Candidate, LanguageModel, Mix, ModelConfig, SoftmaxConfig
+from model.blocks import Candidate
+from model.config import ModelConfig, SoftmaxConfig
+from model.language_model import Costs, LanguageModel, Mix
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
 from nas.search.config import DEFAULT_SHARE, check_schedules
@@ -132,18 +134,20 @@ class RunPlan:
 
     def flops_of(self, model: LanguageModel) -> LayoutCost:
         """As `costs`, of the candidates in the first slot of a model."""
-        data = self.experiment.data
-        table = model.flops_per_token(data.batch, data.segment, self.cluster_mass(model))
+        table = self._flops(model)
         return LayoutCost("flops", table.slots[0], table.embedding + table.softmax)
 
     def flops_per_token(self, model: LanguageModel) -> float:
         """Of a forward pass at the experiment's batch and segment."""
-        data = self.experiment.data
-        return model.flops_per_token(data.batch, data.segment, self.cluster_mass(model)).total
+        return self._flops(model).total
 
-    def cluster_mass(self, model: LanguageModel) -> tuple[float, ...]:
-        """Part of the training tokens in the head and in each tail of a model's softmax."""
-        return cluster_mass(self.prepared.counts_V, model.softmax.bounds[:-1])
+    def _flops(self, model: LanguageModel) -> Costs:
+        data, mass = self.experiment.data, self.cluster_mass(model.softmax.bounds[:-1])
+        return model.flops_per_token(data.batch, data.segment, mass)
+
+    def cluster_mass(self, cutoffs: tuple[int, ...]) -> tuple[float, ...]:
+        """Part of the training tokens in the head and in each tail."""
+        return cluster_mass(self.prepared.counts_V, cutoffs)
 
     @property
     def adds_nothing(self) -> dict[str, bool]:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from data import Tokenizer, load_tokenizer
-from model import Architecture, load_architecture
-from model.saving import check_no_pickle
 from pipeline.cli import given_command, is_run_folder
 from training.run_dir import read_rows
 from utils.files import append_line, read_object, why_not_ours
 
 if TYPE_CHECKING:
+    from model import Architecture
     from pipeline.plan import RunPlan
 
 # What made the run, a line each.
@@ -102,13 +101,16 @@ class Saved:
     """A model folder whose files are there and belong together; `cut` as in its own test."""
 
     folder: Path
-    architecture: Architecture
+    architecture: "Architecture"
     tokenizer: Tokenizer
     cut: dict[str, int]
 
 
 def describe(folder: Path) -> Saved:
     """Read all of a model folder but the weights; ValueError where they do not fit together."""
+    from model import load_architecture
+    from model.saving import check_no_pickle
+
     if missing := [name for name in MODEL if not (folder / name).is_file()]:
         raise ValueError(
             f"{folder}: not a model folder ({', '.join(missing)} not found); "

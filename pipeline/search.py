@@ -1,32 +1,44 @@
-"""Phase 1: a SuperNet trained by a plan."""
+"""Phase 1: a SuperNet trained by a plan, and what pi became, shown and warned of."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
 from nas.costs.budget import LayoutCost
+from nas.derivation import NEED_PI
 from nas.search.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.search.constraint import Constraint, multipliers
+from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.plan import SearchPlan, search_flops, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.search.tau import build_rho
-from nas.search.trajectory import Trajectory
+from nas.search.trajectory import Trajectory, load_pi, write_pi_csv
+from pipeline import cli
 from pipeline.devices import busy_lines
 from pipeline.experiment import Experiment
 from pipeline.plan import RunPlan
 from pipeline.summary import (
+    CAVEATS,
+    ONE_SEARCH,
+    agreement_caveats,
+    drawn,
     memory_line,
     optimiser_line,
     options_lines,
     parameter_count,
     passes_line,
+    show_report,
     softmax_line,
     text_summary,
+    text_warnings,
     tying_lines,
 )
 from training.evaluation import Evaluation, joined
@@ -36,6 +48,7 @@ from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
+from utils.files import append_line, write_whole
 from utils.pi import entropy_share, margins, softmax
 from utils.screen import announce
 
@@ -256,3 +269,111 @@ def _alpha_text(schedules: SearchPlan) -> str:
         f"peak learning rate {schedules.alpha_peak_lr:.4f}",
     ]
     return ", ".join(filter(None, parts))
+
+
+def say_once(lines: Sequence[str], folders: Sequence[Path]) -> None:
+    """Print lines, and add them to each train.log without them: a command may be given again."""
+    for line in lines:
+        print(line)
+    for log in (folder / "train.log" for folder in folders):
+        logged = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        if missing := [line for line in lines if line not in logged]:
+            append_line(log, "\n".join(missing))
+
+
+def guard_lines(
+    trajectory: Path, schedules: SearchPlan, adds_nothing: Mapping[str, bool]
+) -> list[str]:
+    """What alpha's path in a search's pi.npz shows, and warnings."""
+    path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], schedules)
+    shown = diagnose_search(path_NLC, rate_M, list(adds_nothing), list(adds_nothing.values()))
+    line = f"mean margin {shown.mean_margin:.3f}, nothing added {shown.nothing_share:.0%} of pi"
+    judged_L = shown.directed_L[~np.isnan(shown.directed_L)]
+    if not len(judged_L):
+        line += ", alpha settled after too few steps to judge its direction"
+    else:
+        line += f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
+        slots = len(shown.directed_L)
+        if few := slots - len(judged_L):
+            line += f" ({few} of {slots} settled in too few steps to tell)"
+    return [line, *warnings_of(shown, schedules)]
+
+
+def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
+    """Show what pi became, warn, and draw: tables, words, figures and the report, figures last."""
+    if not plan.ranks.is_first:
+        return
+    folders = [plan.search_folder(seed) for seed in seeds]
+    for seed, folder in zip(seeds, folders, strict=True):
+        write_pi_csv(folder / "pi.npz", folder / "pi.csv")
+        _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
+    _show_together(plan, seeds, folders)
+    if plan.experiment.run.figures:
+        announce("drawing the figures")
+        for folder in folders:
+            drawn("report.searches:write_search_figures", folder)
+    show_report(plan)
+    print(f"next: {_next(plan, seeds)}")
+
+
+def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
+    pi_LC = softmax(load_pi(folder / "pi.npz")["alpha"][-1])
+    header = "  ".join(f"{candidate.label:>10}" for candidate in plan.candidates)
+    print(f"\npi after the last step{which}\n{'slot':>4}  {header}  margin")
+    for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
+        row = "  ".join(f"{value:>10.3f}" for value in pi_C)
+        print(f"{slot:>4}  {row}  {margin:.3f}")
+    print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
+    lines = list[str]()
+    if plan.experiment.search.alpha_learns:
+        # Alpha's steps do not depend on how long draws are held, so no memory is needed.
+        lines = guard_lines(folder / "pi.npz", plan.schedules(), plan.adds_nothing)
+    if plan.experiment.search.cost.target is not None:
+        from pipeline.costs import finish_costs
+
+        lines = [*finish_costs(plan, folder), *lines]
+    # The warnings of the text were printed before step 0.
+    warnings = [line for line in lines if line.startswith("warning: ")]
+    of_text = text_warnings(plan.prepared, plan.training_batches())
+    of_text += plan.experiment.warnings()
+    caveats = {"caveats": [*of_text, *warnings]}
+    write_whole(folder / CAVEATS, json.dumps(caveats, indent=1) + "\n")
+    say_once(lines, [folder])
+
+
+def _show_together(plan: RunPlan, seeds: Sequence[int], folders: Sequence[Path]) -> None:
+    """How far the searches of this command agree, or that one alone says little."""
+    lines, caveats, path = list[str](), [ONE_SEARCH], folders[0].parent / CAVEATS
+    if len(seeds) > 1:
+        lines, caveats = _agreement(plan, seeds)
+        print()
+    # What was said of several stays.
+    if len(seeds) > 1 or not path.exists():
+        content = {"searches": sorted(seeds), "caveats": caveats}
+        write_whole(path, json.dumps(content, indent=1) + "\n")
+    say_once([*lines, *caveats], folders)
+
+
+def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str]]:
+    from nas.derivation.from_search import read_searches
+    from pipeline.derive import request_of
+
+    searched = read_searches(request_of(plan, plan.experiment.derive, seeds), "agreement")
+    agreement = searched.agreement()
+    if agreement is None:
+        return [], ["no agreement of these searches: alpha does not move, so pi chooses nothing"]
+    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(agreement.slots))
+    pairs = f"by {searched.averaged}, pairs of searches that chose alike, by slot: {slots}"
+    return [pairs], agreement_caveats(agreement)
+
+
+def _next(plan: RunPlan, seeds: Sequence[int]) -> str:
+    experiment = plan.experiment
+    by_pi = experiment.derive.method in NEED_PI and not experiment.search.alpha_learns
+    method = " --method evolution" if by_pi else ""
+    if len(seeds) > 1:
+        derive = cli.command("derive.py", plan.run_dir)
+        return f"{derive}{method} --seeds {','.join(map(str, seeds))}"
+    lowest = cli.is_lowest_seed(plan.search_folder(seeds[0]))
+    others = [] if lowest else [f"run.seed={seeds[0]}"]
+    return cli.command("derive.py", plan.run_dir, *others) + method

@@ -1,22 +1,26 @@
 """What a phase says before its first step, which train.log keeps, and what it draws at its end."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from data import ContextBatches, Prepared, Tokenizer
-from model import AutoSoftmaxConfig, LanguageModel, SoftmaxConfig
-from pipeline.plan import RunPlan, cluster_mass
+from model.config import AutoSoftmaxConfig, SoftmaxConfig
 from training.config import OptimiserConfig
 from training.optim import Stages, slots_of, warmup_steps
 from training.state import TrainState
-from utils.files import words_of
+from utils.files import read_object, words_of
 from utils.screen import say
 from utils.text import visible
+
+if TYPE_CHECKING:
+    from model import Agreement, Evidence, LanguageModel
+    from pipeline.plan import RunPlan
 
 # With fewer held-out tokens the error of a mean is larger than what layouts differ by.
 LEAST_TOKENS = 10_000
@@ -24,9 +28,21 @@ LEAST_TOKENS = 10_000
 TOKEN_DEVIATION = 3.0
 # A larger part of a split that stands in the training text is worth a warning.
 MOST_OVERLAP = 0.2
+# A warning about a search is composed once, at its end or with a layout: the screen shows it,
+# train.log keeps what is of a search, and the report boxes it, from this file or the evidence.
+CAVEATS = "caveats.json"
+ONE_SEARCH = (
+    "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2) "
+    "and with a placebo (docs/evaluation.md)"
+)
+# One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
+# below which a slot counts as open.
+_MOST_RATIO, _OPEN = 1.03, 0.1
+# Probability of so much agreement by chance above which nothing follows from it.
+_MOST_CHANCE = 0.05
 
 
-def text_summary(plan: RunPlan) -> str:
+def text_summary(plan: "RunPlan") -> str:
     """Text, streams, seed and machine, with warnings."""
     data, prepared, run = plan.experiment.data, plan.prepared, plan.experiment.run
     batches = plan.training_batches()
@@ -99,7 +115,58 @@ def text_warnings(prepared: Prepared, batches: ContextBatches) -> list[str]:
     return lines
 
 
-def softmax_line(plan: RunPlan, softmax: SoftmaxConfig) -> str:
+def agreement_caveats(agreement: "Agreement") -> list[str]:
+    """Kappa of several searches with its interval, and a warning where chance may explain it."""
+    searches = f"agreement of {len(agreement.searches)} searches"
+    if agreement.kappa is None:
+        return [f"{searches}: all chose one candidate in every slot; no kappa"]
+    interval = "no interval (too few slots, or too few that differ)"
+    if agreement.interval is not None:
+        low, high = agreement.interval
+        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(agreement.slots)} slots"
+    line, chance = f"{searches}: kappa {agreement.kappa:.3f}, {interval}", agreement.p_by_chance
+    if chance is not None:
+        line += f"; choices put into slots at random agree as much with p = {chance:.4f}"
+    lines = [line]
+    if chance is not None and chance > _MOST_CHANCE:
+        lines.append(
+            f"warning: no agreement beyond chance is shown (p = {chance:.2f}, above "
+            f"{_MOST_CHANCE}): another search may choose another layout. Search for more steps or "
+            "with more seeds, and compare the layout with rules and random ones (compare.py)"
+        )
+    return lines
+
+
+def gap_caveats(evidence: "Evidence") -> list[str]:
+    """A warning where a layout read off pi lies far from pi's mixture."""
+    gap = evidence.gap
+    # One that was chosen by its score is no reading of pi that could be wrong.
+    if gap is None or evidence.inherited is not None or gap.ratio <= _MOST_RATIO:
+        return []
+    numbers = [str(slot) for slot, margin in enumerate(evidence.margins) if margin < _OPEN]
+    where = f"; slots that pi leaves open (margin below {_OPEN}): {', '.join(numbers)}"
+    return [
+        f"warning: this layout costs {gap.ratio - 1:.1%} more perplexity than pi's mixture (more "
+        f"than {_MOST_RATIO - 1:.0%}){where if numbers else ''}. Derive another by --method top_k, "
+        "which scores the likeliest layouts, and retrain both"
+    ]
+
+
+def layout_caveats(evidence: "Evidence", searches: Sequence[Path]) -> tuple[str, ...]:
+    """What goes with a layout derived from searches, by their folders."""
+    each = {folder.name: read_object(folder / CAVEATS)["caveats"] for folder in searches}
+    # What all say, as of the text, is said once.
+    of_all = set.intersection(*map(set, each.values())) if each else set()
+    lines = [line for line in next(iter(each.values()), ()) if line in of_all]
+    lines += [f"{name}: {line}" for name, own in each.items() for line in own if line not in of_all]
+    if evidence.agreement is not None:
+        lines += agreement_caveats(evidence.agreement)
+    if len(searches) == 1:
+        lines.append(ONE_SEARCH)
+    return (*lines, *gap_caveats(evidence))
+
+
+def softmax_line(plan: "RunPlan", softmax: SoftmaxConfig) -> str:
     """The cutoffs in numbers, and what the head holds of the training tokens.
 
     An architecture that was given has its own softmax, which `auto` has not computed.
@@ -107,7 +174,7 @@ def softmax_line(plan: RunPlan, softmax: SoftmaxConfig) -> str:
     if not softmax.cutoffs:
         return "softmax: plain"
     auto = isinstance(plan.experiment.model.softmax, AutoSoftmaxConfig) and softmax == plan.softmax
-    mass = cluster_mass(plan.prepared.counts_V, softmax.cutoffs)
+    mass = plan.cluster_mass(softmax.cutoffs)
     return (
         f"softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if auto else ''}, "
         f"{mass[0]:.1%} of the training tokens in the head"
@@ -132,14 +199,14 @@ def fine_tune_lines(stages: Stages) -> list[str]:
     ]
 
 
-def tying_lines(model: LanguageModel) -> list[str]:
+def tying_lines(model: "LanguageModel") -> list[str]:
     """How many slots share weights, where the experiment asks for it."""
     if len(model.slots) == (slots := len(model.tied.own)):
         return []
     return [f"tied: {slots} slots share the weights of {len(model.slots)}"]
 
 
-def options_lines(model: LanguageModel, layer_dropout: float = 0.0) -> list[str]:
+def options_lines(model: "LanguageModel", layer_dropout: float = 0.0) -> list[str]:
     """The options of the whole model that are not at their defaults."""
     given = {
         **model.options.changed(),
@@ -188,7 +255,7 @@ def show_drawn(what: str, place: str, *arguments: Any) -> None:
         print(f"{what}: {path}")
 
 
-def show_report(plan: RunPlan) -> None:
+def show_report(plan: "RunPlan") -> None:
     """Write RUN/report.html from the run's files and name it, unless run.figures is false."""
     if plan.experiment.run.figures:
         show_drawn("report", "report.page:write_report", plan.run_dir)

@@ -84,18 +84,13 @@ def read_caveats(search_folder: Path) -> list[str]:
 
 
 def read_joint_caveats(searches: Iterable[Path]) -> list[str]:
-    """Read the caveats of exactly these searches of a run together; none where there are none.
-
-    Of one search nothing is said that was said before it was one of several.
-    """
+    """Read the caveats of exactly these searches of a run together; none where there are none."""
     folders = list(searches)
-    path, wanted = folders[0].parent / "caveats.json", sorted(map(seed_of, folders))
-    content = read_json(path) if path.exists() else {"together": []}
+    path = folders[0].parent / "caveats.json"
+    content = read_json(path) if path.exists() else {}
+    fits = content.get("searches") == sorted(map(seed_of, folders))
     with reading(path):
-        entries = {tuple(sorted(one["searches"])): one["caveats"] for one in content["together"]}
-    if len(wanted) == 1 and any(len(some) > 1 and wanted[0] in some for some in entries):
-        return []
-    return list(entries.get(tuple(wanted), []))
+        return list(content["caveats"]) if fits else []
 
 
 def seed_folders(folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pipeline import exit_codes
+from pipeline import cli
 from tests.runs import ROOT, Capture
 
 
@@ -36,6 +36,6 @@ def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsy
     for rank, said in (("0", "loading nothing_of_that_name\n"), ("1", "")):
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("LOCAL_RANK", rank)
-        with exit_codes.user_errors(loads="nothing_of_that_name"):
+        with cli.user_errors(loads="nothing_of_that_name"):
             pass
         assert capsys.readouterr().err == said

@@ -35,8 +35,8 @@ SCRIPTS = sorted(
 # only fall; a feature brings its lines by taking others away.
 MOST = {"lines": 31_260, "files": 186, "test lines": 28_000}
 MOST_OF_FILE, MOST_OF_FUNCTION = 500, 80
-# Of modules of ours from search.py on; the law is 14.
-LONGEST_CHAIN = 18
+# Of modules of ours from search.py on.
+LONGEST_CHAIN = 14
 
 
 def test_the_house_stays_small():

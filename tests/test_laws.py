@@ -11,7 +11,8 @@ from torch.nn.functional import one_hot
 from data import EvaluationStreams
 from model import BLOCKS, LanguageModel
 from model.state import Segment
-from nas.search.estimators import ESTIMATORS, HARD, all_terms, gumbel_noise, one_hot_net, soft_net
+from nas.search.config import HARD
+from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise, one_hot_net, soft_net
 from tests import tiny
 from training.evaluation import evaluate
 from utils.pi import softmax

@@ -153,7 +153,7 @@ def test_scripts_of_one_process_say_so_under_torchrun(
 ) -> None:
     for name, value in variables(0, 2).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pipeline.exit_codes.is_first_to_say", lambda text, lost: True)
+    monkeypatch.setattr("pipeline.cli.is_first_to_say", lambda text, lost: True)
     monkeypatch.setattr("os._exit", lambda code: sys.exit(code))
     with pytest.raises(SystemExit) as stop:
         script.main(["runs/none"])

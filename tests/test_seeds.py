@@ -8,7 +8,7 @@ import pytest
 import derive
 import search
 from model import load_architecture
-from pipeline.search_results import agreement_line
+from pipeline.summary import agreement_caveats
 from tests.runs import SEARCH, assert_same, code_of, refused, run, settings
 
 SHORT = settings("search.steps=10", "run.validate_every=5")
@@ -32,7 +32,7 @@ def test_each_search_is_the_one_that_runs_alone(
     run(derive, together, "--seeds", "0,2")
     evidence = load_architecture(together / "architecture.json").evidence
     said = capsys.readouterr().out
-    assert agreement_line(evidence.agreement) in said
+    assert agreement_caveats(evidence.agreement)[0] in said
     assert " alone, of searches" not in said
     assert evidence.gap is not None
     for folder, words in ((together, "from search 0 alone, of searches 0,2; "), (alone, "")):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 SEEDS = (100, 101, 102, 103, 104)
 
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     files = arguments.experiments
-    with exit_codes.user_errors():
+    with cli.user_errors():
         from pipeline.compare import check_sides, finish_sides, train_sides
         from pipeline.experiment import load_experiment
         from pipeline.plan import set_up

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 from utils.text import aligned, visible
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__, writes=False)
     parser.prog = "python -m tools.corpus"
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         from pipeline.experiment import text_experiment_of
 
         experiment, run_dir = text_experiment_of(arguments)

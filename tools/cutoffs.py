@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 if TYPE_CHECKING:
     from model.cutoffs import ClusterCosts
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, (key, words) in _CONSTANTS.items():
         add(f"--{name}", dest=key, type=float, metavar="X", default=argparse.SUPPRESS, help=words)
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         print(find(arguments))
     return 0
 

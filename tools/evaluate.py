@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     rows = []
-    with exit_codes.user_errors():
+    with cli.user_errors():
         measurement, variants = prepare(arguments)
         print(heading(measurement, variants[0], WORDS[arguments.words]), flush=True)
         for options in variants:

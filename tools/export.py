@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from export import EXPORTERS
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 if TYPE_CHECKING:
     from export.source import Source
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     exporter = EXPORTERS[arguments.to]
-    with exit_codes.user_errors():
+    with cli.user_errors():
         from utils.validation import check_installed
 
         check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)

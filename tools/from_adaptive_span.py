@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ramp", type=ramp, default=32, metavar="R",
         help="its --adapt-span-ramp, not in FILE")  # fmt: skip
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         print(convert(arguments))
     return 0
 

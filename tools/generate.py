@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 from utils.text import visible
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ MOST_SEED = 2**31 - 1
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         sampler, prompt = prepare(arguments)
         try:
             go_on = talk if arguments.interactive else samples
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = 0
         except KeyboardInterrupt:
             print("\ninterrupted", file=sys.stderr)
-            code = exit_codes.INTERRUPTED
+            code = cli.INTERRUPTED
         print(sampler.speeds(), file=sys.stderr)
     return code
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 if TYPE_CHECKING:
     from nas.costs.model import WorkloadTimes
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="whole layouts beside the fitted ones, never fewer than the table has",
     )  # fmt: skip
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
 

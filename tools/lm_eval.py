@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 if TYPE_CHECKING:
     from export.lm_eval import ParnasLM
@@ -30,7 +30,7 @@ MOST = 2**30
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with exit_codes.user_errors(loads="lm_eval"):
+    with cli.user_errors(loads="lm_eval"):
         from utils.validation import check_installed
 
         tasks = arguments.include_path

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import file_digest
 from pathlib import Path
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 
 MANIFEST, FOLDER, WEIGHTS = "manifest.json", "run/", ".safetensors"
 # Settings, results and tables; figures and pages are drawn from them.
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--weights", action="store_true", help="also the weights of models and checkpoints"
     )
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         run = arguments.run
         # Not with_suffix: a run may be called tau0.1.
         out = arguments.out or run.absolute().with_name(f"{run.absolute().name}.zip")

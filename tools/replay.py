@@ -29,7 +29,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import cli, exit_codes
+from pipeline import cli
 from tools.pack import FILES, FOLDER, MANIFEST, sha256_of
 from utils.text import visible
 
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--anyway", action="store_true", help="go on where something differs")
     arguments = parser.parse_args(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         return replay(arguments)
 
 
@@ -116,7 +116,7 @@ def replay(arguments: argparse.Namespace) -> int:
         print(f"and {len(found) - _MOST_SHOWN} more files")
     verdict = f"{len(found)} differ, the first is the first line" if found else "equal"
     print(f"{run}: of {seen} files {verdict}, times excepted")
-    return exit_codes.DIFFERENT if found else 0
+    return cli.DIFFERENT if found else 0
 
 
 def unpack(path: Path, folder: Path) -> dict[str, Any]:

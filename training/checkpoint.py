@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from model import StreamState
+from model.state import StreamState
 from training.distributed import ALONE, Ranks
 from training.state import Best, TrainState
 from utils.files import named, write_whole

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from model import LanguageModel, Mix
 from model.ops import to_device
 from training.distributed import Ranks
 from training.state import Batch
+
+if TYPE_CHECKING:
+    from model.language_model import LanguageModel, Mix
 
 # Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
 MOST_TOKENS, MOST_MEETINGS = 1024, 2**20
@@ -109,12 +111,12 @@ def joined(parts: Sequence[Evaluation]) -> Evaluation:
 
 @torch.inference_mode()
 def evaluate(
-    model: LanguageModel,
+    model: "LanguageModel",
     streams: Streams,
     *,
     byte_length_V: Tensor | None,
     device: torch.device,
-    mix: Mix | None = None,
+    mix: "Mix | None" = None,
     cached: bool = True,
 ) -> Evaluation:
     """Score a text once, from empty memories; no random number is drawn.
@@ -146,7 +148,7 @@ def evaluate(
 
 @torch.inference_mode()
 def evaluate_cells(
-    model: LanguageModel, streams: Streams, *, device: torch.device, mix: Mix | None = None
+    model: "LanguageModel", streams: Streams, *, device: torch.device, mix: "Mix | None" = None
 ) -> tuple[Tensor, Tensor]:
     """Nats and numbers of scored targets, segments x streams, in float64 on the CPU."""
     training = model.training
@@ -160,7 +162,12 @@ def evaluate_cells(
 
 
 def _read(
-    model: LanguageModel, streams: Streams, device: torch.device, mix: Mix | None, *, cached: bool
+    model: "LanguageModel",
+    streams: Streams,
+    device: torch.device,
+    mix: "Mix | None",
+    *,
+    cached: bool,
 ) -> Iterator[tuple[EvaluationBatch, Tensor]]:
     state = None
     for group in _groups(streams, model.longest_memory if cached else 0):

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from model import LanguageModel, StreamState
+from model.state import StreamState
+
+if TYPE_CHECKING:
+    from model.language_model import LanguageModel
 
 Metrics = Mapping[str, Tensor | float]
 
@@ -35,7 +38,7 @@ class TrainState:
         elapsed_s: seconds of training before this process.
     """
 
-    model: LanguageModel
+    model: "LanguageModel"
     optimisers: dict[str, torch.optim.Optimizer]
     streams: dict[str, StreamState]
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model import LanguageModel, Mix, StreamState
+from model.language_model import LanguageModel, Mix
 from model.slot import RunSlot, run
+from model.state import StreamState
 from training.config import OptimiserConfig
 from training.distributed import ALONE, Ranks
 from training.optim import clip_gradients, set_learning_rate

@@ -53,7 +53,7 @@ from benchmarks.layoutbench.searches import (
 )
 from benchmarks.layoutbench.table import LayoutTable, read_table
 from nas.derivation import RULES
-from pipeline import cli, exit_codes
+from pipeline import cli
 from pipeline.experiment import experiment_of, load_experiment
 from pipeline.layout_scores import check_fresh
 from pipeline.plan import RunPlan, set_up
@@ -67,7 +67,7 @@ NUMBER: dict[str, Any] = {"type": cli.number_from(1), "metavar": "N"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with exit_codes.user_errors():
+    with cli.user_errors():
         code: int = arguments.act(arguments)
     return code
 

@@ -22,6 +22,13 @@ DEFAULT_END = 0.3
 DEFAULT_STAIRS = 5
 DEFAULT_FLOOR = 0.1
 DEFAULT_SHARE = 0.2
+# Those whose forward pass takes one candidate, by how many they compute (None: all).
+HARD: dict[str, int | None] = {
+    "straight_through": None,
+    "single_path": 1,
+    "two_path": 2,
+    "spos": 1,
+}
 
 
 class TauConfig(Section):

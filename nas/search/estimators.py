@@ -14,20 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model import Mix
+from model.language_model import Mix
 
 _STREAM = 0x70690001
 _LEAST_SHARE = 1e-30  # of pi: below it a candidate has no weight in double precision
 _LEAST_EXPONENTIAL = 1e-10  # a standard exponential is below it once in 10^10 draws
 _MOST_ROUNDS = 100
 Tau = float | Tensor
-# Those whose forward pass takes one candidate, by how many they compute (None: all).
-HARD: dict[str, int | None] = {
-    "straight_through": None,
-    "single_path": 1,
-    "two_path": 2,
-    "spos": 1,
-}
 
 
 def gumbel_noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:

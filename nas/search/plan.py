@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nas.search.config import SearchConfig, alpha_steps
-from nas.search.estimators import HARD
+from nas.search.config import HARD, SearchConfig, alpha_steps
 from nas.search.tau import learned_tau, tau_at
 from training.optim import decay
 from training.state import TrainState

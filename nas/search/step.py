@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model import Mix
+from model.language_model import Mix
 from nas.search.constraint import Constraint, constrain
 from nas.search.estimators import ESTIMATORS, gumbel_noise, on_device
 from nas.search.plan import SearchPlan, tau_now

@@ -28,8 +28,7 @@ from pipeline.layout_scores import LayoutTrainings, seeded
 from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, open_retraining
 from pipeline.run_files import read_result, search_folder
-from pipeline.search import check_searchable, search_trainer
-from pipeline.search_results import finish_searches
+from pipeline.search import check_searchable, finish_searches, search_trainer
 from pipeline.summary import show_report
 from pipeline.sweep.plan import Sweep, trial_experiment
 from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem

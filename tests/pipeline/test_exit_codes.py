@@ -9,7 +9,7 @@ import torch
 
 import search
 from nas.search.step import SearchStep
-from pipeline.exit_codes import user_errors
+from pipeline.cli import user_errors
 from tests.runs import SEARCH, Capture, assert_same, refused, run, settings
 from training.signals import Diverged, Stopped
 

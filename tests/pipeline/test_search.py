@@ -15,8 +15,7 @@ from nas.statistics.agreement import agreement
 from pipeline.derive import derive as derive_by
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_trainer
-from pipeline.search import search_trainer
-from pipeline.search_results import finish_searches
+from pipeline.search import finish_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import PlanWith
 from tests.runs import code_of, run

@@ -9,15 +9,12 @@ import pytest
 import derive
 import search
 from model import Agreement, Evidence, load_architecture
-from pipeline.search_results import (
+from pipeline.summary import (
     ONE_SEARCH,
     agreement_caveats,
-    agreement_line,
     gap_caveats,
     layout_caveats,
-    write_joint_caveats,
 )
-from report.run_files import read_joint_caveats
 from tests.model.test_architecture import SCORED
 from tests.runs import write_json
 from tests.test_pipeline import run
@@ -30,7 +27,7 @@ NOISE = "warning: in 3 of 4 slots alpha moved as noise would move it"
 def test_agreement_that_chance_explains_is_warned_of(chance: float | None, warned: int) -> None:
     found = AGREEMENT.model_copy(update={"p_by_chance": chance})
     line, *more = agreement_caveats(found)
-    assert line == agreement_line(found)
+    assert line.startswith("agreement of ")
     assert len(more) == warned
     assert all("no agreement beyond chance is shown (p = " in warning for warning in more)
 
@@ -71,7 +68,7 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
     assert layout_caveats(bare, folders[:1]) == (NOISE, ONE_SEARCH)
     assert layout_caveats(bare, folders[1:]) == (ONE_SEARCH,)
     both = layout_caveats(bare.model_copy(update={"agreement": AGREEMENT}), folders)
-    assert both == (f"seed-0: {NOISE}", agreement_line(AGREEMENT))
+    assert both == (f"seed-0: {NOISE}", agreement_caveats(AGREEMENT)[0])
     write_caveats(folders[0], ["of the text", NOISE])
     write_caveats(folders[1], ["other", "of the text"])
     of_both = layout_caveats(bare, folders)
@@ -84,7 +81,7 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
     """The same words on the screen, in train.log, in caveats.json and with the layout; once."""
     log = searched / "search/seed-0/train.log"
     monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
-    monkeypatch.setattr("pipeline.search_results._MOST_RATIO", 0.5)
+    monkeypatch.setattr("pipeline.summary._MOST_RATIO", 0.5)
     wide = "warning: attention: window 9 needs memory 8, found 3"
     monkeypatch.setattr("pipeline.experiment.Experiment.warnings", lambda experiment: [wide])
     for _ in range(2):
@@ -109,20 +106,5 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         assert "more perplexity than pi's mixture" in evidence.caveats[5]
         assert "\n".join(evidence.caveats) in capsys.readouterr().out
     assert json.loads((searched / "search/caveats.json").read_text()) == {
-        "together": [{"searches": [0], "caveats": [ONE_SEARCH]}]
-    }
-
-
-def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(tmp_path: Path) -> None:
-    def read(*seeds: int) -> list[str]:
-        return read_joint_caveats([tmp_path / f"seed-{seed}" for seed in seeds])
-
-    write_joint_caveats(tmp_path, [1, 0], ["old"])
-    write_joint_caveats(tmp_path, [0, 1], ["agreement"])
-    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
-    assert read(0, 1) == ["agreement"]
-    assert read(2) == [ONE_SEARCH]
-    assert read(0, 1, 2) == []
-    # That one says little was true before it was one of several.
-    write_joint_caveats(tmp_path, [0], [ONE_SEARCH])
-    assert read(0) == []
+        "searches": [0], "caveats": [ONE_SEARCH]
+    }  # fmt: skip

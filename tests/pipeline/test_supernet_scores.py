@@ -130,7 +130,7 @@ def test_several_searches_score_by_the_mean_of_their_supernets(searched: Path) -
 def test_top_k_leaves_a_table_and_its_evidence(
     searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pipeline.search_results._MOST_RATIO", 0.5)
+    monkeypatch.setattr("pipeline.summary._MOST_RATIO", 0.5)
     run(derive, searched, "--method", "top_k", "--set", "derive.top=5")
     shown = capsys.readouterr()
     assert "warning: this layout costs" not in shown.out

@@ -182,8 +182,8 @@ def caveats_file(folder: Path, *caveats: str) -> None:
     (folder / "caveats.json").write_text(json.dumps({"caveats": caveats}))
 
 
-def joint_caveats_file(run: Path, *entries: dict[str, object]) -> None:
-    (run / "search/caveats.json").write_text(json.dumps({"together": entries}))
+def joint_caveats_file(run: Path, content: dict[str, object]) -> None:
+    (run / "search/caveats.json").write_text(json.dumps(content))
 
 
 def test_a_search_has_its_caveats_and_several_theirs(make):

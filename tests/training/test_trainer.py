@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import exit_codes
+from pipeline import cli
 from tests import tiny
 from tests.double_start import Ending, double_start, others_may_have
 from training.evaluation import Evaluation
@@ -55,7 +55,7 @@ def trainer_of(folder: Path, **parts: Any) -> Trainer:
 
 
 def opened_by(trainer: Trainer) -> None:
-    with exit_codes.user_errors():
+    with cli.user_errors():
         trainer.open()
 
 

@@ -18,26 +18,21 @@ import argparse
 import hashlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pipeline import cli
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    from torch import Tensor
 
 END_OF_LINE, DOC, SIZE = ord("\n"), 256, 257
 # The logit of what the text never had: e^-100 of the probability changes no sum.
 NEVER = -100.0
 # Of all experiments there; it only matters where the model is trained further.
 SPAN_LOSS = 5e-7
-PROJECTIONS, PARTS = ("query", "key", "val", "out"), ("weight", "bias")
 MASK = "attn.attn.adaptive_span._mask.current_val"
 _TEMPLATE = re.compile(r"layers\.\d+\.attn\.attn\.adaptive_span\._mask\.mask_template")
 
@@ -71,75 +66,49 @@ def convert(arguments: argparse.Namespace) -> str:
     from utils.files import folder_made_whole
 
     path, out = arguments.file, arguments.out
-    state = read_state(path)
-    sizes = sizes_of(state, path)
+    theirs = read_state(path)
     if arguments.corpus:
         parts = list(read_corpus(arguments.corpus))
     else:
         parts = [part.read_bytes() for part in arguments.text]
     symbols = symbols_of(parts, stripped=arguments.corpus == "text8")
-    if len(symbols) != sizes.symbols:
-        raise ValueError(
-            f"{path}: has {sizes.symbols} symbols, and the text has {len(symbols)}; give the "
-            "text that it was trained on"
-        )
     tokenizer = Tokenizer(Bytes())
-    content = architecture_of(sizes, arguments.ramp)
-    content["tokenizer"] = {"digest": tokenizer.digest}
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    content["provenance"] = {"from": "facebookresearch/adaptive-span", "sha256": sha256}
-    architecture = Architecture.model_validate(content)
-    dtype = torch.promote_types(state["key_pe"].dtype, torch.float32)
-    theirs = {name: tensor.double().numpy() for name, tensor in state.items()}
-    weights = weights_of(theirs, sizes, symbols)
-    with torch.device("meta"):
-        model = build_model(architecture)
-    tensors = {name: torch.tensor(array, dtype=dtype) for name, array in weights}
-    model.load_state_dict(tensors, assign=True)
+    try:
+        dtype = torch.promote_types(theirs["key_pe"].dtype, torch.float32)
+        content = architecture_of(theirs, arguments.ramp)
+        content["tokenizer"] = {"digest": tokenizer.digest}
+        content["provenance"] = {"from": "facebookresearch/adaptive-span", "sha256": sha256}
+        architecture = Architecture.model_validate(content)
+        if (count := len(theirs["in_emb.weight"])) != len(symbols):
+            raise ValueError(
+                f"it has {count} symbols, and the text has {len(symbols)}; give the text that it "
+                "was trained on"
+            )
+        tensors = weights_of({name: t.double() for name, t in theirs.items()}, symbols)
+        with torch.device("meta"):
+            model = build_model(architecture)
+        model.load_state_dict({name: t.to(dtype) for name, t in tensors.items()}, assign=True)
+    except (LookupError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: not the tensors of adaptive-span without persistent vectors and adaptive "
+            f"softmax ({' '.join(str(error).split()):.300})"
+        ) from None
     with folder_made_whole(out) as work:
         save_model(work, model, architecture)
         tokenizer.save(work)
+    span, dense = content["slots"][:2]
     return (
-        f"{out}: {sizes.layers} layers, d_model {sizes.d_model}, {sizes.n_heads} heads, d_ffn "
-        f"{sizes.d_ffn}, span {sizes.span}, ramp {arguments.ramp}\n"
-        f"{sizes.symbols} bytes are symbols; the other {DOC - sizes.symbols} are untrained: "
-        f"read as zeros, and never expected (a logit of {NEVER:g})\n"
+        f"{out}: {len(content['slots']) // 2} layers, d_model {content['d_model']}, "
+        f"{span['n_heads']} heads, d_ffn {dense['d_ffn']}, span {span['span']}, ramp "
+        f"{arguments.ramp}\n{len(symbols)} bytes are symbols; the other {DOC - len(symbols)} are "
+        f"untrained: read as zeros, and never expected (a logit of {NEVER:g})\n"
         "<doc> is not known there: it is read as the end of a line, and never expected\n"
         f"next: python -m tools.evaluate {out} --data FILE --streams 8 --segment 512"
     )
 
 
-class Sizes(NamedTuple):
-    """Sizes of a model, as the shapes of its tensors say."""
-
-    layers: int
-    d_model: int
-    n_heads: int
-    d_head: int
-    span: int
-    d_ffn: int
-    symbols: int
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """All tensors of the layout but the template of the mask, which follows from the span."""
-        d, f = self.d_model, self.d_ffn
-        shapes: dict[str, tuple[int, ...]] = {
-            "in_emb.weight": (self.symbols, d),
-            "out_emb.weight": (self.symbols, d),
-            "out_emb.bias": (self.symbols,),
-            "key_pe": (1, self.d_head, self.span),
-        }
-        for layer in (f"layers.{number}." for number in range(self.layers)):
-            wide = (self.n_heads * self.d_head, d)
-            shapes |= {f"{layer}attn.proj_{name}.weight": wide for name in PROJECTIONS}
-            shapes |= {f"{layer}norm{n}.{part}": (d,) for n in (1, 2) for part in PARTS}
-            shapes[f"{layer}{MASK}"] = (self.n_heads, 1, 1)
-            shapes |= {f"{layer}ff.fc1.weight": (f, d), f"{layer}ff.fc1.bias": (f,)}
-            shapes |= {f"{layer}ff.fc2.weight": (d, f), f"{layer}ff.fc2.bias": (d,)}
-        return shapes
-
-
-def read_state(path: Path) -> "dict[str, torch.Tensor]":
+def read_state(path: Path) -> "dict[str, Tensor]":
     """The model's tensors by name, without what parallel training puts before the names."""
     import torch
 
@@ -157,28 +126,6 @@ def read_state(path: Path) -> "dict[str, torch.Tensor]":
         )
     state = {name.removeprefix("module."): tensor for name, tensor in model.items()}
     return {name: tensor for name, tensor in state.items() if not _TEMPLATE.fullmatch(name)}
-
-
-def sizes_of(state: "Mapping[str, torch.Tensor]", path: Path) -> Sizes:
-    """The sizes; ValueError where one tensor is missing, of another shape, or unknown."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    try:
-        (symbols, d_model), (_, d_head, span) = shapes["in_emb.weight"], shapes["key_pe"]
-        (d_ffn, _), (n_heads, *_) = shapes["layers.0.ff.fc1.weight"], shapes[f"layers.0.{MASK}"]
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{path}: its tensors are not those of adaptive-span ({error})") from None
-    numbers = {match[1] for name in state if (match := re.match(r"layers\.(\d+)\.", name))}
-    sizes = Sizes(len(numbers), d_model, n_heads, d_head, span, d_ffn, symbols)
-    expected, dtype = sizes.shapes(), state["key_pe"].dtype
-    for name in [*expected, *state]:
-        if expected.get(name) != shapes.get(name):
-            raise ValueError(
-                f"{path}: {name}: found {shapes.get(name)}, and adaptive-span without persistent "
-                f"vectors and adaptive softmax has {expected.get(name)}"
-            )
-        if state[name].dtype != dtype or not dtype.is_floating_point:
-            raise ValueError(f"{path}: {name}: all tensors must have one type, of real numbers")
-    return sizes
 
 
 def read_corpus(name: str) -> Iterator[bytes]:
@@ -207,77 +154,73 @@ def symbols_of(parts: Sequence[bytes], *, stripped: bool = False) -> bytes:
     return bytes(found)
 
 
-def architecture_of(sizes: Sizes, ramp: int) -> "dict[str, object]":
-    """The content of the architecture but for its tokenizer."""
-    span = {"kind": "adaptive_span", "label": "adaptive_span", "span": sizes.span,
+def architecture_of(theirs: "dict[str, Tensor]", ramp: int) -> dict[str, Any]:
+    """The content of the architecture but for its tokenizer, by the shapes of the tensors."""
+    layers = {match[1] for name in theirs if (match := re.match(r"layers\.(\d+)\.", name))}
+    _, d_head, length = theirs["key_pe"].shape
+    span = {"kind": "adaptive_span", "label": "adaptive_span", "span": length,
         "ramp": ramp, "first_span": 0.0, "span_loss": SPAN_LOSS, "positions": "learned",
-        "sees_itself": False, "n_heads": sizes.n_heads, "d_head": sizes.d_head}  # fmt: skip
-    dense = {"kind": "dense", "label": "dense", "d_ffn": sizes.d_ffn, "activation": "relu"}
+        "sees_itself": False, "n_heads": len(theirs[f"layers.0.{MASK}"]),
+        "d_head": d_head}  # fmt: skip
+    d_ffn = len(theirs["layers.0.ff.fc1.weight"])
+    dense = {"kind": "dense", "label": "dense", "d_ffn": d_ffn, "activation": "relu"}
     return {
         "name": "adaptive_span",
-        "d_model": sizes.d_model,
-        "slots": [span, dense] * sizes.layers,
+        "d_model": theirs["in_emb.weight"].shape[1],
+        "slots": [span, dense] * len(layers),
         "options": {"norm_position": "post", "last_norm": False},
         "softmax": {"tied": False},
         "vocabulary_size": SIZE,
     }
 
 
-def weights_of(
-    theirs: "Mapping[str, Array]", sizes: Sizes, symbols: bytes
-) -> "Iterator[tuple[str, Array]]":
-    """Our tensors by name, such that the model computes what is computed there."""
-    import numpy as np
+def weights_of(theirs: "dict[str, Tensor]", symbols: bytes) -> "dict[str, Tensor]":
+    """Our tensors by name, such that the model computes what is computed there.
 
-    rows = np.frombuffer(symbols, dtype=np.uint8)
-    embedding = np.zeros((SIZE, sizes.d_model))
-    # There the embeddings are not multiplied by sqrt(D).
-    embedding[rows] = theirs["in_emb.weight"] / sizes.d_model**0.5
-    embedding[DOC] = embedding[END_OF_LINE]
-    yield "embedding.head", embedding
-    distance_LK = np.ascontiguousarray(theirs["key_pe"][0].T[::-1])
-    for number in range(sizes.layers):
-        layer = {
-            name.removeprefix(f"layers.{number}."): array
-            for name, array in theirs.items()
-            if name.startswith(f"layers.{number}.")
-        }
-        ours = f"slots.{2 * number}.blocks.adaptive_span."
-        query, key, value, output = (layer[f"attn.proj_{name}.weight"] for name in PROJECTIONS)
-        yield f"{ours}attention.query.weight", query
-        yield f"{ours}attention.key_value.weight", np.concatenate([key, value])
-        yield f"{ours}attention.output.weight", output
-        yield f"{ours}attention.distance_LK", distance_LK
-        yield f"{ours}attention.u_HK", np.zeros((sizes.n_heads, sizes.d_head))
-        yield f"{ours}attention.v_HK", np.zeros((sizes.n_heads, sizes.d_head))
-        yield f"{ours}span_H", layer[MASK].ravel()
-        dense = f"slots.{2 * number + 1}"
-        for part in PARTS:
-            yield f"{dense}.blocks.dense.inner.{part}", layer[f"ff.fc1.{part}"]
-            yield f"{dense}.blocks.dense.outer.{part}", layer[f"ff.fc2.{part}"]
-            yield f"slots.{2 * number}.norms.adaptive_span.{part}", layer[f"norm1.{part}"]
-            last = number == sizes.layers - 1
-            yield (
-                f"{dense}.norms.dense.{part}",
-                np.ones(sizes.d_model) if last else layer[f"norm2.{part}"],
-            )
-    yield "softmax.head", softmax_of(theirs, f"layers.{sizes.layers - 1}.norm2.", rows)
-
-
-def softmax_of(theirs: "Mapping[str, Array]", norm: str, rows: "NDArray[np.uint8]") -> "Array":
-    """The softmax's rows with its biases in them, behind a last norm of weights and biases 1.
-
-    What that norm gives has a mean of exactly 1, so a number that is added to all of a row is added
-    D times to its logit; and the weights and biases that the norm had go into the rows too.
+    KeyError: one of theirs is missing; ValueError: one is left over.
     """
-    import numpy as np
+    import torch
 
-    weight_VD, norm_D = theirs["out_emb.weight"], theirs[f"{norm}weight"]
-    logit_V = theirs["out_emb.bias"] + weight_VD @ theirs[f"{norm}bias"]
-    table = np.full((SIZE, len(norm_D)), NEVER / len(norm_D))
-    scaled_VD = weight_VD * norm_D
-    table[rows] = scaled_VD + ((logit_V - scaled_VD.sum(axis=1)) / len(norm_D))[:, None]
-    return table
+    take, rows = theirs.pop, list(symbols)
+    inner = take("in_emb.weight")
+    embedding = inner.new_zeros(SIZE, inner.shape[1])
+    # There the embeddings are not multiplied by sqrt(D).
+    embedding[rows] = inner / inner.shape[1] ** 0.5
+    embedding[DOC] = embedding[END_OF_LINE]
+    ours, distance_LK, number = {"embedding.head": embedding}, take("key_pe")[0].T.flip(0), 0
+    while f"layers.{number}.{MASK}" in theirs:
+        layer = f"layers.{number}."
+        span, dense = (f"slots.{2 * number + place}." for place in (0, 1))
+        attention = f"{span}blocks.adaptive_span.attention."
+        query, key, value, output = (
+            take(f"{layer}attn.proj_{name}.weight") for name in ("query", "key", "val", "out")
+        )
+        ours |= {f"{attention}query.weight": query, f"{attention}output.weight": output}
+        ours[f"{attention}key_value.weight"] = torch.cat([key, value])
+        ours[f"{attention}distance_LK"] = distance_LK.clone()
+        span_H = ours[f"{span}blocks.adaptive_span.span_H"] = take(layer + MASK).ravel()
+        for name in ("u_HK", "v_HK"):
+            ours[attention + name] = query.new_zeros(len(span_H), distance_LK.shape[1])
+        for part in ("weight", "bias"):
+            ours[f"{dense}blocks.dense.inner.{part}"] = take(f"{layer}ff.fc1.{part}")
+            ours[f"{dense}blocks.dense.outer.{part}"] = take(f"{layer}ff.fc2.{part}")
+            ours[f"{span}norms.adaptive_span.{part}"] = take(f"{layer}norm1.{part}")
+            ours[f"{dense}norms.dense.{part}"] = take(f"{layer}norm2.{part}")
+        number += 1
+    # The softmax has no biases: behind a last norm of weights and biases 1, whose output has a mean
+    # of exactly 1, what is added to all of a row is added D times to its logit. So the norm's own
+    # weights and biases, and the softmax's biases, go into the rows.
+    weight_VD, last = take("out_emb.weight"), f"slots.{2 * number - 1}.norms.dense."
+    scaled_VD = weight_VD * ours[f"{last}weight"]
+    logit_V = take("out_emb.bias") + weight_VD @ ours[f"{last}bias"]
+    table = torch.full_like(embedding, NEVER / embedding.shape[1])
+    table[rows] = scaled_VD + ((logit_V - scaled_VD.sum(1)) / embedding.shape[1])[:, None]
+    ours["softmax.head"] = table
+    for part in ("weight", "bias"):
+        ours[last + part] = torch.ones_like(ours[last + part])
+    if theirs:
+        raise ValueError(f"unknown: {', '.join(theirs)}")
+    return ours
 
 
 if __name__ == "__main__":

@@ -3,25 +3,27 @@
 L slots
 """
 
-import re
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from report import html
-from report.comparison import Comparison, Interval, significant
-from report.layouts import Contender, Palette, Stack, in_order_of_interest, stack, stack_columns
+from report.comparison import Comparison, significant
+from report.layouts import Palette, Stack, in_order_of_interest, stack, stack_columns
 from report.run_files import Trajectory
 from utils.text import NO_CONTEXT, compact, shorten
 
 # Layouts beside the chosen one by the columns that a stack takes: what 1280 pixels hold.
 _BESIDE = {1: 5, 2: 2}
-# Characters that find room on the first screen, of the verdict and of one of its lines, and of a
-# warning, of which so many are shown; the whole text stands below.
-_VERDICT, _LINE, _WARNING, _MOST_WARNINGS = 520, 260, 230, 3
+# Characters that find room on the first screen, of a line of the verdict and of a warning, and the
+# most of both; the whole text stands below.
+_LINE, _WARNING, _MOST_LINES, _MOST_WARNINGS = 260, 230, 3, 3
 
 
 def answer(
-    contenders: Sequence[Contender],
+    contenders: pd.DataFrame,
     comparison: Comparison | None,
     palette: Palette,
     *,
@@ -34,25 +36,27 @@ def answer(
 ) -> html.Section:
     """The chosen layout beside its opponents, and what is said of them.
 
-    `pi_L` are those that it was chosen with; the pi of the search `likeliest` is shown where no
-    layout was derived yet; `front` is said where nothing was compared; the section `caveats_key`
-    has all caveats in full.
+    `contenders` are rows of `report.layouts.compared`. `pi_L` are those that the chosen one was
+    chosen with; the pi of the search `likeliest` is shown where no layout was derived yet; `front`
+    is said where nothing was compared; the section `caveats_key` has all caveats in full.
     """
     reference = comparison.reference if comparison else ""
     ordered = in_order_of_interest(contenders, reference)
-    columns = stack_columns(max((len(one.labels) for one in ordered), default=1))
-    shown = ordered[: 1 + _BESIDE.get(columns, 1)]
-    roles = {reference: "the reference"} | {one.name: "chosen" for one in shown if one.is_chosen}
+    columns = stack_columns(max(map(len, ordered["labels"]), default=1))
+    shown = ordered.head(1 + _BESIDE.get(columns, 1))
+    chosen = next(iter(ordered[ordered["is_chosen"]].to_dict("records")), None)
     said = [line.removeprefix("warning: ") for line in caveats]
 
-    def stack_of(one: Contender) -> Stack:
-        sure = pi_L if one.is_chosen and pi_L and len(pi_L) == len(one.labels) else None
-        return stack(one.labels, palette, sure, numbered=one.is_chosen)
+    def drawn(row: dict[Any, Any]) -> tuple[dict[Any, Any], str, Stack]:
+        labels, own = row["labels"], row["is_chosen"]
+        role = "chosen" if own else "the reference" if row["is_reference"] else row["role"]
+        sure = pi_L if own and pi_L and len(pi_L) == len(labels) else None
+        return row, role, stack(labels, palette, sure, numbered=own)
 
     body = html.render(
         "answer.html.j2",
-        shown=[(one, roles.get(one.name, one.role), stack_of(one)) for one in shown],
-        figures=_figures(shown) if shown else [],
+        shown=[drawn(row) for row in shown.to_dict("records")],
+        figures=_figures(shown),
         tall=columns > 1,
         more=len(ordered) - len(shown),
         likeliest=_likeliest(likeliest, palette) if likeliest else None,
@@ -61,10 +65,10 @@ def answer(
         caveats=said,
         caveats_key=caveats_key,
         next_command=next_command,
-        chosen=next((one for one in contenders if one.is_chosen), None),
-        others_trained=any(one.nats is not None for one in ordered if not one.is_chosen),
+        chosen=chosen,
+        others_trained=ordered["nats_per_token"][~ordered["is_chosen"].astype(bool)].notna().any(),
         front=front,
-        compared=_compared(contenders, comparison) if comparison else None,
+        compared=_compared(ordered, chosen, comparison) if comparison else None,
     )
     return html.Section("answer", "The answer" if comparison else "So far", body)
 
@@ -76,73 +80,73 @@ def _likeliest(trajectory: Trajectory, palette: Palette) -> tuple[int, Stack]:
     return int(trajectory.step_N[-1]), stack(labels, palette, pi_LC.max(axis=1).tolist())
 
 
-def _figures(shown: Sequence[Contender]) -> list[tuple[str, str, list[tuple[str, str]]]]:
+def _figures(shown: pd.DataFrame) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Title, unit and cells of each row of figures, as far as any layout has them.
 
-    A cell is the value, and its interval as small print.
+    A cell is the value, and its interval as small print: of a mean, which lies in its middle, the
+    half of it.
     """
-    seeds = max(one.seeds for one in shown)
-    known = any(one.nats_interval for one in shown)
-    over = f"{seeds} seeds, {'95%' if known else 'no interval'}"
-    timed = any(one.latency_interval for one in shown)
+
+    def cells(key: str, show: Callable[[float], str], of: str = "") -> list[tuple[str, str]]:
+        found = []
+        for row in shown.to_dict("records"):
+            low, high = (float(row.get(f"{of}_{end}", math.nan)) for end in ("low", "high"))
+            ends = (
+                f"[{show(low)}, {show(high)}]"
+                if of == "latency"
+                else f"\u00b1 {(high - low) / 2:.4f}"
+            )
+            ends = "" if math.isnan(low) else ends
+            found.append(("", "") if pd.isna(row[key]) else (show(row[key]), ends))
+        return found
+
+    seeds = shown["n"].max()
+    over = f"{seeds:.0f} seeds, {'95%' if shown['nats_low'].notna().any() else 'no interval'}"
+    timed = "median ms, 95%" if shown["latency_low"].notna().any() else "ms, no interval"
     rows = [
         ("test nats", over if seeds > 1 else "one seed, no interval",
-         [_mean(one.nats, one.nats_interval, ".4f") for one in shown]),
-        ("chosen less it", "nats, by seed",
-         [_mean(one.less, one.less_interval, "+.4f") for one in shown]),
-        ("latency", "median ms, 95%" if timed else "ms, no interval",
-         [_median(one.latency_ms, one.latency_interval) for one in shown]),
-        ("FLOPs", "per token",
-         [("" if one.flops is None else compact(one.flops), "") for one in shown]),
+         cells("nats_per_token", "{:.4f}".format, "nats")),
+        ("chosen less it", "nats, by seed", cells("less", "{:+.4f}".format, "less")),
+        ("latency", timed, cells("latency_ms", significant, "latency")),
+        ("FLOPs", "per token", cells("flops_per_token", compact)),
     ]  # fmt: skip
     return [row for row in rows if any(value for value, _ in row[2])]
 
 
-def _mean(value: float | None, interval: Interval | None, form: str) -> tuple[str, str]:
-    """A mean and the half of its interval, which lies evenly around it."""
-    half = f"\u00b1 {(interval[1] - interval[0]) / 2:.4f}" if interval else ""
-    return ("", "") if value is None else (format(value, form), half)
-
-
-def _median(value: float | None, interval: Interval | None) -> tuple[str, str]:
-    """A median and the ends of its interval."""
-    ends = f"[{significant(interval[0])}, {significant(interval[1])}]" if interval else ""
-    return ("", "") if value is None else (significant(value), ends)
-
-
-def _compared(contenders: Sequence[Contender], comparison: Comparison) -> dict[str, Any]:
+def _compared(
+    rows: pd.DataFrame, chosen: dict[Any, Any] | None, comparison: Comparison
+) -> dict[str, Any]:
     """The saving and the verdict, as much as the screen holds.
 
-    Of a long verdict the line of the reference and the general ones stay; of the others is said
-    what they come to.
+    Of a long verdict the line of the reference and the last one stay; of the others is said what
+    they come to.
     """
-    reference, chosen = comparison.reference, comparison.chosen
-    lines = comparison.verdict.splitlines()
-    savings = [line for line in lines if line.startswith("at ")]
-    lines = [line for line in lines if line not in savings]
-    is_whole = sum(map(len, lines)) <= _VERDICT
-    if not is_whole:
-        others = {one.name for one in contenders if not one.is_chosen} - {reference}
-        general = [line for line in lines if others.isdisjoint(re.split(r"[\s:(]+", line))]
-        shown = [one.shown for one in contenders if not one.is_chosen and one.shown is not None]
-        better, worse = shown.count("better"), shown.count("worse")
-        lines = [shorten(line, _LINE) for line in general[:2]]
-        lines += [
-            f"of {len(shown)} layouts beside it: better than {better}, worse than {worse}, no "
-            f"difference shown with {len(shown) - better - worse}"
-        ] * bool(shown)
-    own = next((one for one in contenders if one.is_chosen), None)
-    if own is None or own.nats is None:
+    whole = comparison.verdict.splitlines()
+    savings = [line for line in whole if line.startswith("at ")]
+    lines = [line for line in whole if line not in savings]
+    counts = rows["shown"][~rows["is_chosen"]].value_counts()
+    if len(lines) > _MOST_LINES:
+        lines = [next((one for one in lines if comparison.reference in one), lines[0]), lines[-1]]
+        if total := counts.sum():
+            better, worse = counts.get("better", 0), counts.get("worse", 0)
+            lines.append(
+                f"of {total} layouts beside it: better than {better}, worse than {worse}, no "
+                f"difference shown with {total - better - worse}"
+            )
+    shown = [shorten(line, _LINE) for line in lines]
+    if chosen is None:
         saving = "No chosen layout is among what was compared."
     elif savings:
-        saving = f"{chosen}: {savings[0]}"
+        saving = f"{comparison.chosen}: {savings[0]}"
     else:
-        itself = "is the reference itself, and " if chosen == reference else ""
-        saving = f"{chosen} {itself}comes to {own.nats:.4f} nats per test token."
-    unmeasured = all(one.latency_ms is None for one in contenders)
+        itself = "is the reference itself, and " if chosen["is_reference"] else ""
+        saving = (
+            f"{chosen['name']} {itself}comes to {chosen['nats_per_token']:.4f} nats per test token."
+        )
+    unmeasured = rows["latency_ms"].isna().all()
     return {
         "saving": saving,
-        "verdict": lines,
-        "verdict_is_whole": is_whole,
+        "verdict": shown,
+        "verdict_is_whole": shown == [line for line in whole if line not in savings],
         "latency_note": shorten(comparison.latency_note, _WARNING) if unmeasured else "",
     }

@@ -9,7 +9,8 @@ from pathlib import Path
 from report import html
 from report.comparison import Comparison
 from report.layouts import CHOSEN
-from report.run_files import read_json, seed_folders, seed_of
+from report.run_files import seed_folders, seed_of
+from utils.files import read_object
 
 _ENOUGH_SEEDS = 3
 _FACTS = ("corpus", "processor", "device", "threads", "torch", "python", "commit")
@@ -43,7 +44,7 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
 def _chosen(run_folder: Path) -> str:
     """The name of the chosen architecture; empty where there is none yet."""
     path = run_folder / CHOSEN
-    return str(read_json(path)["name"]) if path.exists() else ""
+    return str(read_object(path)["name"]) if path.exists() else ""
 
 
 def _shown(run_folder: Path) -> str:
@@ -58,7 +59,7 @@ def commands_section(run_folder: Path, left: Sequence[str]) -> html.Section:
     experiments = (folder / "experiment.yaml" for folder in [*searches, *trained])
     experiment = next((path for path in experiments if path.exists()), None)
     paths = (folder / "environment.json" for folder in [*searches, *trained])
-    known = next((read_json(path) for path in paths if path.exists()), {})
+    known = next((read_object(path) for path in paths if path.exists()), {})
     facts = {name: str(known[name]) for name in _FACTS if known.get(name)}
     for name, folders in {"search seeds": searches, "training seeds": trained}.items():
         if folders:

@@ -1,10 +1,9 @@
-"""Figures over the steps: perplexity, tau and entropy, expected cost, what blocks say.
+"""Figures over the steps: perplexity, tau and entropy, expected cost.
 
-N recorded steps or validations   L slots   C candidates   R searches   K numbers of a block
+N recorded steps   L slots   C candidates
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from report.pi_figures import MOST_POINTS, mark_start
 from report.plotting import (
-    BAND_OPACITY,
-    INK,
     SEARCHED,
     dashes,
     framed,
-    panel_columns,
     short_label,
     step_axis,
 )
-from report.run_files import Trajectory, read_json, reading, thin
+from report.run_files import Trajectory, reading, thin
+from utils.files import read_object
 from utils.pi import entropy, margins
 
 _NETS = {  # net of a row: label, colour, mark
@@ -58,30 +55,6 @@ def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
             if len(valid):
                 marker = marker if len(valid) <= 40 else ""
                 _plot(axes, valid, color=colour, marker=marker, markersize=4, label=label)
-        _finish(axes)
-    return figure
-
-
-def curve_spread(metrics: Sequence[pd.DataFrame], alpha_start: int) -> Figure:
-    """Validation perplexity of both nets of several searches, over the steps that all have.
-
-    The mean is a line, all searches are a band.
-    """
-    with framed(7.6, 3.6, top=0.2, bottom=0.5) as (figure, grid):
-        axes = grid[0, 0]
-        for net in ("soft", "onehot"):
-            label, colour, _ = _NETS[net]
-            validations = [_validations(frame, net, alpha_start) for frame in metrics]
-            known = [rows.set_index("step")["perplexity"] for rows in validations if len(rows)]
-            table = pd.concat(known, axis=1, join="inner") if known else pd.DataFrame()
-            if len(table):
-                values_NR = table.to_numpy(dtype=float)
-                step_N, low_N, high_N = table.index.to_numpy(), values_NR.min(1), values_NR.max(1)
-                axes.fill_between(
-                    step_N, low_N, high_N, color=colour, alpha=BAND_OPACITY, linewidth=0
-                )
-                axes.plot(step_N, values_NR.mean(1), color=colour, marker="o", markersize=4,
-                          label=f"{label}, {values_NR.shape[1]} searches")  # fmt: skip
         _finish(axes)
     return figure
 
@@ -208,9 +181,9 @@ def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
     """Expected cost of pi as multiples of the reference's, with the target.
 
     Raises:
-        ValueError: a file of the search is broken.
+        ValueError: a file of the search is damaged.
     """
-    known = read_json(search_folder / COSTS)
+    known = read_object(search_folder / COSTS)
     with reading(search_folder / COSTS):
         reference, most = float(known["reference_cost"]), float(known["most"])
         unit = f"{known['name'][:20]} / {known['reference'][:24]}"
@@ -234,89 +207,3 @@ def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
         step_axis(axes, float(step_N[0]), float(step_N[-1]))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
     return figure
-
-
-BLOCKS_WORDS = (
-    "span_keys: keys that a head sees in full; largest_cluster: share of tokens in a head's "
-    "fullest cluster, at 1 routing chooses nothing; load: share of choices for each expert"
-)
-
-
-@dataclass(frozen=True)
-class Series:
-    """Numbers of one name of one slot's candidate, at each validation that has them."""
-
-    step_N: np.ndarray
-    value_NK: np.ndarray
-
-
-# By label and name, then by slot.
-Described = dict[tuple[str, str], dict[int, Series]]
-
-
-def described(metrics: pd.DataFrame, path: Path) -> Described:
-    """Collect what the rows of a `metrics.jsonl` say of blocks; mostly nothing.
-
-    Raises:
-        ValueError: a row is broken; the message names the path.
-    """
-    found: dict[tuple[str, str], dict[int, dict[int, list[float]]]] = {}
-    if "blocks" not in metrics:
-        return {}
-    rows = metrics[metrics["kind"] == "blocks"]
-    with reading(path):
-        for step, blocks in zip(rows["step"], rows["blocks"], strict=True):
-            for block in blocks:
-                for name, values in block["numbers"].items():
-                    slots = found.setdefault((block["label"], name), {})
-                    slots.setdefault(block["slot"], {})[int(step)] = values
-        return {
-            key: {
-                slot: Series(np.array(list(by_step)), np.array(list(by_step.values())))
-                for slot, by_step in sorted(slots.items())
-            }
-            for key, slots in found.items()
-        }
-
-
-def blocks_figure(found: Described) -> Figure:
-    """A panel for each slot: its numbers as thin lines, their mean as a thick one.
-
-    The panels of one label and name begin on a line of their own, on one scale.
-    """
-    columns = max(panel_columns(len(slots)) for slots in found.values())
-    lines = [
-        (key, list(slots.items())[first : first + columns])
-        for key, slots in found.items()
-        for first in range(0, len(slots), columns)
-    ]
-    steps = np.concatenate([one.step_N for slots in found.values() for one in slots.values()])
-    width, height = 0.85 + min(5.4, 9.6 / columns) * columns, 1.67 * len(lines) + 0.35
-    with framed(
-        width, height, len(lines), columns, left=0.7, right=0.15, top=0.3, bottom=0.45, sharex=True
-    ) as (figure, grid):
-        figure.subplots_adjust(wspace=0.2, hspace=0.4)
-        for (key, shown), line in zip(lines, grid, strict=True):
-            most = max(float(one.value_NK.max()) for one in found[key].values())
-            line[0].set_ylabel("\n".join(short_label(word, 20) for word in key))
-            for (slot, one), axes in zip(shown, line, strict=False):
-                _draw_numbers(axes, slot, one)
-                axes.set_ylim(0, 1.06 * most if most > 0 else 1)
-                step_axis(axes, int(steps.min()), int(steps.max()), ticks=4)
-            for axes in line[len(shown) :]:
-                axes.remove()
-        for axes in grid[-1][: len(lines[-1][1])]:
-            axes.set_xlabel("step", labelpad=1)
-    return figure
-
-
-def _draw_numbers(axes: Axes, slot: int, one: Series) -> None:
-    low, high = float(one.value_NK[-1].min()), float(one.value_NK[-1].max())
-    ends = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-    axes.set_title(f"slot {slot}: {ends}", loc="left", fontsize=8.0, pad=3)
-    marker = "o" if len(one.step_N) == 1 else ""
-    # A single point stands on the edge of its axes.
-    shape: dict[str, Any] = {"marker": marker, "markersize": 3, "clip_on": not marker}
-    axes.plot(one.step_N, one.value_NK, color="#0072b2", alpha=0.6, linewidth=0.9, **shape)
-    axes.plot(one.step_N, one.value_NK.mean(axis=1), color=INK, linewidth=1.8, **shape)
-    axes.grid(axis="y")

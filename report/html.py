@@ -4,12 +4,13 @@ The templates escape every text, so a label or a path from a file never becomes 
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -34,9 +35,35 @@ class Table:
     """
 
     head: Sequence[tuple[str, str]]
-    rows: Sequence[tuple[bool, Sequence[str]]]
+    rows: Sequence[tuple[bool, list[str]]]
     left: int
     label: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: title and unit, the key of its values, and how one is written."""
+
+    title: str
+    unit: str
+    key: str
+    show: Callable[[Any], str] = str
+
+
+def cells_of(rows: pd.DataFrame, columns: Sequence[Column]) -> list[list[str]]:
+    """The cells of each row as text; a dash where nothing is known."""
+    return [
+        ["-" if pd.isna(row.get(one.key)) else one.show(row[one.key]) for one in columns]
+        for row in rows.to_dict("records")
+    ]
+
+
+def table_of(
+    rows: pd.DataFrame, columns: Sequence[Column], marked: Iterable[bool], *, left: int, label: str
+) -> Table:
+    """A table of the rows, of which those that are `marked` stand out."""
+    head = [(one.title, one.unit) for one in columns]
+    return Table(head, list(zip(marked, cells_of(rows, columns), strict=True)), left, label)
 
 
 @dataclass(frozen=True)
@@ -87,10 +114,12 @@ def write_page(path: Path, title: str, sections: Sequence[Section | None], block
 
 @cache
 def _templates() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.tests["known"] = pd.notna
+    return environment

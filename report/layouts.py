@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from report import html
-from report.comparison import CHOSEN_ROLES, Comparison, Interval
+from report.comparison import Comparison
 from report.plotting import colours, text_on
-from report.run_files import read_json, reading, seed_folders
+from report.run_files import reading, seed_folders
+from utils.files import read_object
 from utils.text import compact
 
 CHOSEN, OTHERS, FRONT = "architecture.json", "architectures", "pareto.json"
@@ -24,6 +25,12 @@ _NETS = {
     "sampled": "layouts drawn from pi",
     "one_hot": "this layout, with the SuperNet's weights",
 }
+# What is known of a layout that is not compared, and what only a comparison says (`Comparison`).
+_KNOWN = [
+    *("name", "role", "is_chosen", "labels", "n", "nats_per_token", "flops_per_token"),
+    *("nats_low", "nats_high", "less", "less_low", "less_high", "shown"),
+    *("latency_ms", "latency_low", "latency_high"),
+]
 # Blocks that stand on each other; a taller layout goes on in a column beside.
 ROWS = 16
 _HIGHEST, _LOWEST, _ROOM = 28, 15, 250  # pixels of a block, and of a whole stack
@@ -119,46 +126,18 @@ class Layout:
         return "; ".join(part for part in (self.name, self.method, counts, *costs) if part)
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A layout and its figures: nats per test token (mean over `seeds`), latency, FLOPs.
-
-    Intervals are of 95%. `less` is the chosen layout's nats less this one's, paired by seed where
-    there are several, and `shown` what follows of all that are compared: the chosen one is
-    `better`, `worse`, or `nothing` is shown. None is what no file says.
-    """
-
-    name: str
-    role: str
-    labels: tuple[str, ...]
-    seeds: int = 0
-    nats: float | None = None
-    nats_interval: Interval | None = None
-    less: float | None = None
-    less_interval: Interval | None = None
-    shown: str | None = None
-    latency_ms: float | None = None
-    latency_interval: Interval | None = None
-    flops: float | None = None
-
-    @property
-    def is_chosen(self) -> bool:
-        """True of the layout that the run is about."""
-        return self.role in CHOSEN_ROLES
-
-
 def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
     """The chosen layout, where there is one, and the others of the run.
 
     Raises:
-        ValueError: a file is broken; the message names it.
+        ValueError: a file is damaged; the message names it.
     """
     chosen = run_folder / CHOSEN
     layout = read_layout(chosen) if chosen.exists() else None
     files = set((run_folder / OTHERS).glob("*.json"))
     if (run_folder / FRONT).exists():
         # Layouts of fronts that were derived before the present one.
-        front = read_json(run_folder / FRONT).get("front", [])
+        front = read_object(run_folder / FRONT).get("front", [])
         files -= {path for path in files if path.match("pareto-*") and path.stem not in front}
     others = map(read_layout, sorted(files))
     return layout, [other for other in others if layout is None or other.name != layout.name]
@@ -166,7 +145,7 @@ def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
 
 def read_layout(path: Path) -> Layout:
     """Read the labels, the evidence and the costs of an architecture's file."""
-    content = read_json(path)
+    content = read_object(path)
     with reading(path):
         labels = tuple(str(slot.get("label") or slot["kind"]) for slot in content["slots"])
         evidence, costs = content.get("evidence") or {}, content.get("costs") or {}
@@ -185,80 +164,56 @@ def read_layout(path: Path) -> Layout:
         )
 
 
-def compared(comparison: Comparison, layouts: Sequence[Layout]) -> list[Contender]:
-    """A contender for each row of the comparison, in its order.
+def compared(comparison: Comparison, layouts: Sequence[Layout]) -> pd.DataFrame:
+    """The rows of a comparison with the `labels` of each layout.
 
     A row whose layout has no file shows the letters of the table.
     """
-    labels = {layout.name: layout.labels for layout in layouts}
-    rows = comparison.rows.set_index("name")
-    nats = rows["nats_per_token"]
-    chosen = nats.get(comparison.chosen, math.nan)
-
-    def contender(name: str, row: pd.Series) -> Contender:
-        known = comparison.intervals.get(name, {})
-        less = known.get("chosen_less_it")
-        return Contender(
-            name=name,
-            role=str(row["role"]),
-            labels=labels.get(name) or tuple(str(row["layout"]).split()),
-            seeds=int(row["n"]),
-            nats=_known(row["nats_per_token"]),
-            nats_interval=comparison.nats_interval(name),
-            less=None if name == comparison.chosen else _known(chosen - row["nats_per_token"]),
-            less_interval=(less[1], less[2]) if less else None,
-            shown=known.get("shown"),
-            latency_ms=_known(row["latency_ms"]),
-            latency_interval=comparison.latency_interval(name),
-            flops=_known(row["flops_per_token"]),
-        )
-
-    return [contender(str(name), row) for name, row in rows.iterrows()]
+    known = {layout.name: layout.labels for layout in layouts}
+    own = zip(comparison.rows["name"], comparison.rows["layout"], strict=True)
+    labels = [known.get(name) or tuple(letters.split()) for name, letters in own]
+    return comparison.rows.assign(labels=pd.Series(labels, comparison.rows.index))
 
 
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def uncompared(
-    run_folder: Path, chosen: Layout | None, others: Sequence[Layout]
-) -> list[Contender]:
-    """Layouts that were not compared yet, with the nats of those that were retrained."""
-    contenders = []
-    for layout in [*([chosen] if chosen else []), *others]:
+def uncompared(run_folder: Path, layouts: Sequence[Layout], chosen: Layout | None) -> pd.DataFrame:
+    """The same of layouts that were not compared yet, with nats where they were retrained."""
+    rows = []
+    for layout in layouts:
         folders = seed_folders(run_folder / "retrain" / layout.name)
         paths = [folder / "result.json" for folder in folders]
-        tests = [read_json(path).get("test") for path in paths if path.exists()]
+        tests = [read_object(path).get("test") for path in paths if path.exists()]
         nats = [test["nats_per_token"] for test in tests if test]
-        contenders.append(
-            Contender(
-                name=layout.name,
-                role="searched" if layout is chosen else "derived",
-                labels=layout.labels,
-                seeds=len(nats),
-                nats=sum(nats) / len(nats) if nats else None,
-                flops=layout.costs.get("flops_per_token"),
-            )
+        rows.append(
+            {
+                "name": layout.name,
+                "role": "searched" if layout is chosen else "derived",
+                "is_chosen": layout is chosen,
+                "labels": layout.labels,
+                "n": len(nats),
+                "nats_per_token": sum(nats) / len(nats) if nats else math.nan,
+                "flops_per_token": layout.costs.get("flops_per_token", math.nan),
+            }
         )
-    return contenders
+    return pd.DataFrame(rows, columns=_KNOWN)
 
 
-def in_order_of_interest(contenders: Sequence[Contender], reference: str) -> list[Contender]:
+def in_order_of_interest(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """The chosen layout, the reference, then the others by nats, or else by FLOPs; low first."""
+    rows = rows.assign(is_reference=rows["name"] == reference)
+    return rows.sort_values(
+        ["is_chosen", "is_reference", "nats_per_token", "flops_per_token"],
+        ascending=[False, False, True, True],
+    )
 
-    def place(one: Contender) -> tuple[bool, bool, float, float]:
-        nats, flops = (math.inf if value is None else value for value in (one.nats, one.flops))
-        return not one.is_chosen, one.name != reference, nats, flops
 
-    return sorted(contenders, key=place)
-
-
-def layouts_section(contenders: Sequence[Contender], palette: Palette) -> html.Section | None:
+def layouts_section(rows: pd.DataFrame, palette: Palette) -> html.Section | None:
     """Every layout of the run as a stack; None where there is one at most."""
-    if len(contenders) < 2:
+    if len(rows) < 2:
         return None
-    drawn = [(one, stack(one.labels, palette, numbered=False)) for one in contenders]
-    wide = any(stack_columns(len(one.labels)) > 1 for one in contenders)
+    drawn = [
+        (row, stack(row["labels"], palette, numbered=False)) for row in rows.to_dict("records")
+    ]
+    wide = any(stack_columns(len(labels)) > 1 for labels in rows["labels"])
     body = html.render("layouts.html.j2", drawn=drawn, wide=wide)
     return html.Section("layouts", "All layouts", body)
 

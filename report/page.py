@@ -29,7 +29,7 @@ def write_report(run_folder: Path) -> Path:
     """Write `report.html` into the run folder and return its path.
 
     Raises:
-        ValueError: a file of the run is broken; the message names it.
+        ValueError: a file of the run is damaged; the message names it.
     """
     searches = {
         folder: read_trajectory(folder / "pi.npz") if (folder / "pi.npz").exists() else None
@@ -41,15 +41,15 @@ def write_report(run_folder: Path) -> Path:
     chosen, others = read_layouts(run_folder)
     layouts = [*([chosen] if chosen else []), *others]
     contenders = (
-        compared(comparison, layouts) if comparison else uncompared(run_folder, chosen, others)
+        compared(comparison, layouts) if comparison else uncompared(run_folder, layouts, chosen)
     )
     # Labels have the colours that they have in the figures of the searches, which come first.
-    labels = [one.labels for one in known] + [one.labels for one in contenders]
+    labels = [*(one.labels for one in known), *contenders["labels"]]
     labels += [one.labels for one in layouts]
     palette = palette_of(labels, max((one.pi_NLC.shape[1] for one in known), default=1))
     found = search_sections(searches)
     # The first screen is about the layout that was compared, or else about the chosen one.
-    name = next((one.name for one in contenders if one.is_chosen), None)
+    name = next(iter(contenders["name"][contenders["is_chosen"].astype(bool)]), None)
     shown = next((layout for layout in layouts if layout.name == name), chosen)
     caveats = list(shown.caveats) if shown else search_caveats(searches)
     if shown and chosen and shown.name != chosen.name:

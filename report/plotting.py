@@ -124,6 +124,23 @@ def room(low: float, high: float, share: float) -> float:
     return share * (high - low) or 0.02 * abs(high) or 1.0
 
 
+def limits(values: np.ndarray, share: float) -> tuple[float, float]:
+    """Both ends of an axis with room beyond what is drawn."""
+    low, high = float(values.min()), float(values.max())
+    return low - room(low, high, share), high + room(low, high, share)
+
+
+def shared_legend(figure: Figure) -> None:
+    """One legend above all panels, every mark in it once."""
+    handles = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if handles:
+        figure.legend(list(handles.values()), list(handles), loc="upper right", ncols=6)
+
+
 def cost_axes(axes: Axes, x: str, y: str, show: Callable[[float], str] = compact) -> None:
     """Label axes of costs to the right and nats upwards, with few ticks and a grid."""
     axes.set_xlabel(x)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from utils.files import read_object
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def reading(path: Path) -> Iterator[None]:
     except OSError:
         raise
     except Exception as error:  # whatever a reader meets in a broken file
-        raise ValueError(f"{path}: broken ({type(error).__name__}: {error})") from error
+        raise ValueError(f"{path}: damaged ({type(error).__name__}: {error})") from error
 
 
 @dataclass(frozen=True)
@@ -66,19 +67,10 @@ def read_metrics(path: Path) -> pd.DataFrame:
         return pd.DataFrame(rows, columns=None if rows else ["kind", "step"])
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds one object."""
-    with reading(path):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise TypeError("no object")
-    return content
-
-
 def read_caveats(search_folder: Path) -> list[str]:
     """Read the caveats of a search; none where there is no file."""
     path = search_folder / "caveats.json"
-    content = read_json(path) if path.exists() else {"caveats": []}
+    content = read_object(path) if path.exists() else {"caveats": []}
     with reading(path):
         return list(content["caveats"])
 
@@ -87,7 +79,7 @@ def read_joint_caveats(searches: Iterable[Path]) -> list[str]:
     """Read the caveats of exactly these searches of a run together; none where there are none."""
     folders = list(searches)
     path = folders[0].parent / "caveats.json"
-    content = read_json(path) if path.exists() else {}
+    content = read_object(path) if path.exists() else {}
     fits = content.get("searches") == sorted(map(seed_of, folders))
     with reading(path):
         return list(content["caveats"]) if fits else []

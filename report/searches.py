@@ -6,17 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from report import html
-from report.curves import (
-    BLOCKS_WORDS,
-    COST_PATH,
-    COSTS,
-    blocks_figure,
-    cost_figure,
-    curve_spread,
-    curves,
-    described,
-    schedule,
-)
+from report.curves import COST_PATH, COSTS, cost_figure, curves, schedule
 from report.pi_figures import heat_map, line_plots, write_animation
 from report.plotting import png
 from report.run_files import (
@@ -35,11 +25,7 @@ _OF_PI: dict[str, Callable[[Trajectory], Figure]] = {
     "schedule.png": schedule,
 }
 # The last one is drawn behind all others.
-SEARCH_FIGURES = (*_OF_PI, "pi.gif", "cost.png", "blocks.png", "curves.png")
-SPREAD_FIGURES = {
-    "pi_seeds.png": "pi over the steps: mean over the searches, lowest to highest.",
-    "curves_seeds.png": "Perplexity of the SuperNets: mean over the searches, lowest to highest.",
-}
+SEARCH_FIGURES = (*_OF_PI, "pi.gif", "cost.png", "curves.png")
 
 # By their folders, as far as they have recorded anything.
 Searches = Mapping[Path, Trajectory | None]
@@ -49,7 +35,7 @@ def write_search_figures(search_folder: Path) -> list[Path]:
     """Write every figure the files of one search seed allow into its `figures/`.
 
     Raises:
-        ValueError: a file of the run is broken.
+        ValueError: a file of the run is damaged.
     """
     folder, alpha_start = search_folder / "figures", 0
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,30 +50,10 @@ def write_search_figures(search_folder: Path) -> list[Path]:
             drawn["cost.png"] = cost_figure(search_folder, trajectory)
     path = search_folder / "metrics.jsonl"
     if path.exists() and len(metrics := read_metrics(path)):
-        if found := described(metrics, path):
-            drawn["blocks.png"] = blocks_figure(found)
         drawn["curves.png"] = curves(metrics, alpha_start)
     return [
         *written, *(write_whole(folder / name, png(figure)) for name, figure in drawn.items())
     ]  # fmt: skip
-
-
-def write_spread_figures(searches: Mapping[Path, Trajectory]) -> list[Path]:
-    """Write the figures of several searches together into `search/figures/`.
-
-    Raises:
-        ValueError: a file of the run is broken.
-    """
-    paths = [folder / "metrics.jsonl" for folder in searches]
-    metrics = [read_metrics(path) for path in paths if path.exists()]
-    alpha_start = max(trajectory.alpha_start for trajectory in searches.values())
-    figures = line_plots(*searches.values()), curve_spread(metrics, alpha_start)
-    folder = next(iter(searches)).parent / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    return [
-        write_whole(folder / name, png(figure))
-        for name, figure in zip(SPREAD_FIGURES, figures, strict=True)
-    ]
 
 
 def comparable(searches: Searches) -> dict[Path, Trajectory]:
@@ -124,17 +90,18 @@ def _own_caveats(folder: Path) -> list[str]:
 
 
 def _several(searches: Mapping[Path, Trajectory]) -> html.Section:
-    """Figures of several searches together."""
+    """The pi of several searches together, also as `search/figures/pi_seeds.png`."""
     named = ", ".join(str(seed_of(folder)) for folder in searches)
+    path = next(iter(searches)).parent / "figures" / "pi_seeds.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = write_whole(path, png(line_plots(*searches.values()))).read_bytes()
+    caption = "pi over the steps: mean over the searches, lowest to highest."
     alt = f"Line charts over the steps of the searches of seeds {named}, with bands"
     return html.exhibit(
         "searches",
         f"Searches of seeds {named} together",
         caveats=read_joint_caveats(searches),
-        pictures=[
-            html.Picture(path.read_bytes(), SPREAD_FIGURES[path.name], alt)
-            for path in write_spread_figures(searches)
-        ],
+        pictures=[html.Picture(figure, caption, alt)],
     )
 
 
@@ -151,7 +118,6 @@ def _search(folder: Path, trajectory: Trajectory | None) -> html.Section | None:
             for name, path in drawn.items()
         },
         likeliest=_likeliest(trajectory) if trajectory else "",
-        block_numbers=BLOCKS_WORDS,
     )
     return html.Section(folder.name, f"Search, {folder.name.replace('-', ' ')}", body)
 

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from data import Tokenizer
 from data.tokenizers.sentencepiece import LONGEST, SPACE_MARK, SentencePieceModel
@@ -113,5 +114,7 @@ def sample_texts(tokenizer: Tokenizer) -> Iterator[str]:
     for _ in range(-(-_CHECKED_TEXTS * _PIECES // len(ids))):
         draw.shuffle(ids)
         for start in range(0, len(ids), _PIECES):
-            # Byte pieces may be no UTF-8, and what stands for them is a character like others.
-            yield tokenizer.decode(ids[start : start + _PIECES])
+            # Byte pieces may be no UTF-8, and what stands for them is a character like others; or a
+            # character of a later Unicode than Python's, of which it knows no lower case.
+            text = tokenizer.decode(ids[start : start + _PIECES])
+            yield "".join(each for each in text if category(each) != "Cn")

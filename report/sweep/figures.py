@@ -26,6 +26,7 @@ from report.plotting import (
     plain,
     png,
     room,
+    shared_legend,
     short_label,
     stairs,
 )
@@ -94,7 +95,7 @@ def history(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
             _history_panel(axes, rows, index, goal)
         axes.set_xlabel("trial")
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-        _shared_legend(figure)
+        shared_legend(figure)
     return figure
 
 
@@ -147,7 +148,7 @@ def slices(
             axes.set_visible(False)
         for line in grid[:, 0]:
             line.set_ylabel(_label(goal))
-        _shared_legend(figure)
+        shared_legend(figure)
     return figure
 
 
@@ -241,7 +242,7 @@ def bars(goals: Sequence[Objective], of_goals: Sequence[Sequence[Importance]]) -
         for axes, goal, ones in zip(grid[:, 0], goals, of_goals, strict=True):
             _bars_panel(axes, goal, ones[:_MOST_BARS], short)
         axes.set_xlabel("share of the differences that the setting explains by itself")
-        _shared_legend(figure)
+        shared_legend(figure)
     return figure
 
 
@@ -283,7 +284,7 @@ def pareto(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
     with framed(7.6, height, len(pairs), left=0.9, right=0.25, bottom=0.65) as (figure, grid):
         for axes, (first, second) in zip(grid[:, 0], pairs, strict=True):
             _pareto_panel(axes, rows, (second, first), goals)
-        _shared_legend(figure)
+        shared_legend(figure)
     return figure
 
 
@@ -377,14 +378,3 @@ def _label(goal: Objective) -> str:
 def _ending(text: str, most: int) -> str:
     """`text` cut to its last `most` characters: the end of a dotted key says most."""
     return text if len(text) <= most else f"..{text[2 - most :]}"
-
-
-def _shared_legend(figure: Figure) -> None:
-    """One legend above all panels, every mark in it once."""
-    handles = {
-        label: handle
-        for axes in figure.axes
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    if handles:
-        figure.legend(list(handles.values()), list(handles), loc="upper right", ncols=6)

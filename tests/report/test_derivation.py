@@ -46,22 +46,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_figure_shows_all_trainings_the_finals_and_the_front(folder: Path) -> None:
+def test_the_figure_shows_the_finals_and_the_front_and_the_table_what_was_foreseen(
+    folder: Path,
+) -> None:
     trainings = read_trainings(folder)
     assert trainings is not None
     assert [*trainings.finals.index] == ["a d d", "a a d"], "the answer first"
-    tried, foreseen, front = trainings_figure(trainings).axes
-    halves, fulls, answer = (line.get_xydata().tolist() for line in tried.lines[:3])
-    assert halves == [[1, 4.6], [2, 4.5]], "what diverged has no place"
-    assert fulls == [[4, 4.2], [5, 4.31], [6, 4.22], [7, 4.33]]
-    assert answer == [[2, 4.5], [4, 4.2], [6, 4.22]]
-    (points,) = (
-        line for line in foreseen.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"
-    )
-    np.testing.assert_allclose(points.get_xydata(), [[-0.04, -0.055], [0.04, 0.055]])
-    assert {"add", "aad"} <= {text.get_text() for text in foreseen.texts}
-    trained = next(line for line in front.lines if line.get_marker() == "D")
+    (axes,) = trainings_figure(trainings).axes
+    trained = next(line for line in axes.lines if line.get_marker() == "D")
     np.testing.assert_allclose(trained.get_xydata(), [[700, 4.21], [900, 4.32]])
+    (answer,) = (line for line in axes.lines if line.get_label() == "the answer")
+    assert answer.get_xydata().tolist() == [[700, 4.21]]
+    assert {text.get_text() for text in axes.texts} == {"add", "aad"}
+    section = trainings_section(folder)
+    assert section is not None
+    assert "<td>4.3100</td><td>4.2100</td><td>4.2100</td><td>2</td>" in section.body
     path = write_trainings_figure(folder)
     assert path is not None
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -84,7 +83,7 @@ def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:
     assert trainings_section(folder) is None
 
 
-def test_without_probes_the_figure_has_no_place_for_what_they_foresaw(folder: Path) -> None:
+def test_without_probes_the_table_has_no_place_for_what_they_foresaw(folder: Path) -> None:
     path = folder / "architectures/predictor-0.csv"
     lines = [line for line in path.read_text().splitlines() if ",half," not in line]
     once = "a d a,full,1,4.4,4.19,0.02,spread 2,800,"
@@ -92,7 +91,9 @@ def test_without_probes_the_figure_has_no_place_for_what_they_foresaw(folder: Pa
     trainings = read_trainings(folder)
     assert trainings is not None
     assert trainings.finals.index[0] == "a d d", "what was trained once is no answer"
-    assert len(trainings_figure(trainings).axes) == 2
+    section = trainings_section(folder)
+    assert section is not None
+    assert "foreseen" not in section.body
 
 
 SCORED_HEAD = "rule,front,layout,cost,times_reference,nats_per_token,standard_error\n"
@@ -123,7 +124,7 @@ def test_the_figure_shows_front_and_rules_and_says_what_lies_above(scored: Path)
     assert {"par", "interleaved", "diii", "aidi"} <= texts
     assert "iiii" not in texts
     assert axes.get_ylim()[1] < 8.9
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert labels == ["beaten", "beaten by none of 6", "rules"]
     assert axes.get_title(loc="left") == "lower and further left is better; 1 layout is above"
     ticks = [label.get_text() for label in axes.get_xticklabels()]

@@ -1,7 +1,5 @@
 """Figures show the numbers of the files, of one search and of several, without a warning."""
 
-import json
-
 import matplotlib
 import numpy as np
 import pytest
@@ -10,14 +8,7 @@ from PIL import Image
 
 from report import plotting, searches
 from report.comparison_figure import _MARKS
-from report.curves import (
-    blocks_figure,
-    curve_spread,
-    curves,
-    described,
-    schedule,
-    validation_curves,
-)
+from report.curves import curves, schedule, validation_curves
 from report.pi_figures import MOST_FRAMES, heat_map, line_plots, pi_grid, write_animation
 from report.run_files import Trajectory, read_metrics, read_trajectory
 from utils.text import compact
@@ -170,17 +161,6 @@ def test_lines_are_means_and_bands_are_ranges():
         assert axes.get_title("left") == f"slot {slot}: {words}"
 
 
-def test_curves_have_the_steps_that_all_searches_have(make):
-    frames = []
-    for shift in (0, 10):
-        path = make.metrics_file(make.run / f"{shift}")
-        text = path.read_text().replace("270.0", str(270.0 - shift))
-        path.write_text(text if shift else text.replace('"step": 59', '"step": 60'))
-        frames.append(read_metrics(path))
-    for line in curve_spread(frames, 0).axes[0].get_lines():
-        assert line.get_xydata().tolist() == [[30, 265]]
-
-
 def test_searches_of_other_slots_labels_or_lengths_stay_apart(make):
     sizes = {
         0: {"steps": 20},
@@ -193,28 +173,6 @@ def test_searches_of_other_slots_labels_or_lengths_stay_apart(make):
     known = {folder: read_trajectory(folder / "pi.npz") for folder in folders}
     together = searches.comparable({**known, make.run: None})
     assert list(together) == folders[:2]
-    written = searches.write_spread_figures(together)
-    assert [path.name for path in written] == ["pi_seeds.png", "curves_seeds.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
-
-
-def test_blocks_have_a_panel_for_each_slot_and_a_line_for_each_number(make):
-    rows = [
-        {"kind": "blocks", "step": step, "blocks": [
-            {"slot": slot, "label": "spans", "numbers": {"keys": [1.0 * step, 3.0 + slot]}}
-            for slot in (0, 3)
-        ] + [{"slot": 3, "label": "spans", "numbers": {"load": [0.25]}}] * (step == 20)}
-        for step in (10, 20)
-    ]  # fmt: skip
-    path = make.metrics_file(make.run)
-    with path.open("a") as file:
-        file.write("".join(json.dumps(row) + "\n" for row in rows))
-    found = described(read_metrics(path), path)
-    assert found["spans", "keys"][3].step_N.tolist() == [10, 20]
-    assert found["spans", "keys"][3].value_NK.tolist() == [[10.0, 6.0], [20.0, 6.0]]
-    panels = blocks_figure(found).axes
-    titles = [axes.get_title(loc="left") for axes in panels]
-    assert titles == ["slot 0: 3 to 20", "slot 3: 6 to 20", "slot 3: 0.25"]
-    assert [len(axes.get_lines()) for axes in panels] == [3, 3, 2]
-    assert list(panels[1].get_lines()[2].get_ydata()) == [8.0, 13.0]
-    assert panels[0].get_ylim() == panels[1].get_ylim()
+    searches.search_sections(together)
+    figures = make.run / "search/figures"
+    assert (figures / "pi_seeds.png").read_bytes().startswith(b"\x89PNG")

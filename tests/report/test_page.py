@@ -80,20 +80,6 @@ def test_sections_without_files_are_left_out(make):
     assert re.search(r"python derive\.py .*\npython retrain\.py .*\npython compare\.py ", page.text)
 
 
-def test_what_blocks_say_is_drawn_of_a_search_and_of_the_first_seed_of_a_layout(make):
-    for folder in (make.search(slots=1, steps=2), *(make.retraining("b", seed) for seed in (1, 2))):
-        said = [{"slot": 2, "label": "x", "numbers": {"span_keys": [1.5, 3.0]}}]
-        with (folder / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps({"kind": "blocks", "step": 59, "blocks": said}) + "\n")
-    texts = page_of(make.run).text
-    assert texts.count("<figcaption>What blocks that a step had drawn, and all spans, say") == 1
-    assert texts.count("largest_cluster: share of tokens") == 2
-    assert texts.count("<figcaption>What blocks of b, seed 1 say of themselves") == 1
-    assert "seed 2 say" not in texts
-    assert (make.run / "search/seed-0/figures/blocks.png").exists()
-    assert page_of(make.run).text == texts
-
-
 def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
     folder = make.search(slots=1, steps=2)
     for path in folder.iterdir():
@@ -109,15 +95,12 @@ def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
     assert drawn.read_bytes() != b"kept"
 
 
-BLOCKS = '{"kind": "blocks", "step": 1, "blocks": [{"slot": 0, "label": "x"}]}\n'
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("architecture.json", '{"slots": [3]}'),
         ("retrain/par-5/seed-0/result.json", '{"name": "par-5", "seed": 0, "parameters": "many"}'),
-        ("retrain/par-5/seed-0/metrics.jsonl", BLOCKS),
+        ("retrain/par-5/seed-0/metrics.jsonl", "3,\n"),
         ("search/seed-0/environment.json", "[]"),
         ("search/seed-0/pi.npz", "zip"),
         ("comparison.json", "{}"),
@@ -128,7 +111,7 @@ def test_a_broken_file_is_named_and_the_old_page_stays(make, name, text):
     path = make.run / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    with pytest.raises(ValueError, match=f"^{path}: broken"):
+    with pytest.raises(ValueError, match=f"^{path}: (broken|damaged)"):
         write_report(make.run)
     assert (make.run / "report.html").read_text() == "old"
 

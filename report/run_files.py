@@ -78,8 +78,8 @@ def read_caveats(search_folder: Path) -> list[str]:
 def read_joint_caveats(searches: Iterable[Path]) -> list[str]:
     """Read the caveats of exactly these searches of a run together; none where there are none."""
     folders = list(searches)
-    path = folders[0].parent / "caveats.json"
-    content = read_object(path) if path.exists() else {}
+    path = folders[0].parent / "caveats.json" if folders else Path()
+    content = read_object(path) if path.is_file() else {}
     fits = content.get("searches") == sorted(map(seed_of, folders))
     with reading(path):
         return list(content["caveats"]) if fits else []
@@ -105,9 +105,6 @@ def tight_layout(layout: str) -> str:
 
 def thin(count: int, most: int) -> np.ndarray:
     """Indices of at most `most` of `count` rows, evenly spread, from the first to the last."""
-    assert most >= 1, most
-    if most == 1:  # linspace would keep the first
-        return np.arange(count)[-1:]
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
@@ -115,7 +112,4 @@ def frame_rows(step_N: np.ndarray, alpha_start: int, most: int) -> np.ndarray:
     """Rows of an animation: the first one, then evenly from alpha's first step to the end."""
     # Before alpha's first step pi stands still.
     moving = np.flatnonzero(step_N >= alpha_start)
-    if len(moving) == 0 or most < 2:
-        return thin(len(step_N), most)
-    rows = moving[thin(len(moving), most - 1)]
-    return np.unique(np.concatenate([[0], rows]))
+    return np.union1d([0], moving[thin(len(moving), most - 1)]).astype(np.int64)

@@ -57,36 +57,27 @@ def write_search_figures(search_folder: Path) -> list[Path]:
 
 
 def comparable(searches: Searches) -> dict[Path, Trajectory]:
-    """The searches that have the slots, candidates and steps of the longest one."""
+    """The searches that have recorded as many steps as the longest one."""
     known = {folder: search for folder, search in searches.items() if search is not None}
-    longest = max(known.values(), key=lambda search: len(search.step_N), default=None)
-    return {
-        folder: search
-        for folder, search in known.items()
-        if longest is not None
-        and search.labels == longest.labels
-        and search.pi_NLC.shape == longest.pi_NLC.shape
-    }
+    shape = max((search.pi_NLC.shape for search in known.values()), default=())
+    return {folder: search for folder, search in known.items() if search.pi_NLC.shape == shape}
 
 
 def search_sections(searches: Searches) -> list[html.Section]:
     """Several searches together where they are comparable, then each by its seed."""
     together = comparable(searches)
-    sections = [_several(together) if len(together) > 1 else None]
-    sections += [_search(*item) for item in searches.items()]
-    return [section for section in sections if section is not None]
+    sections = [_several(together)] if len(together) > 1 else []
+    for folder in searches:
+        if drawn := {path.name: path for path in _current_figures(folder)}:
+            joint = read_joint_caveats(together) if [*together] == [folder] else []
+            sections.append(_search(folder, drawn, [*read_caveats(folder), *joint]))
+    return sections
 
 
 def search_caveats(searches: Searches) -> list[str]:
     """Caveats of the run's searches, one and together; the same words once."""
-    lines = [line for folder in searches for line in _own_caveats(folder)]
-    if len(together := comparable(searches)) > 1:
-        lines += read_joint_caveats(together)
-    return list(dict.fromkeys(lines))
-
-
-def _own_caveats(folder: Path) -> list[str]:
-    return [*read_caveats(folder), *read_joint_caveats([folder])]
+    lines = [line for folder in searches for line in read_caveats(folder)]
+    return list(dict.fromkeys([*lines, *read_joint_caveats(comparable(searches))]))
 
 
 def _several(searches: Mapping[Path, Trajectory]) -> html.Section:
@@ -105,31 +96,14 @@ def _several(searches: Mapping[Path, Trajectory]) -> html.Section:
     )
 
 
-def _search(folder: Path, trajectory: Trajectory | None) -> html.Section | None:
+def _search(folder: Path, drawn: Mapping[str, Path], caveats: list[str]) -> html.Section:
     """The figures of one search seed."""
-    drawn = {path.name: path for path in _current_figures(folder)}
-    if not drawn:
-        return None
-    body = html.render(
-        "search.html.j2",
-        caveats=_own_caveats(folder),
-        sources={
-            name: html.source_of(path.read_bytes(), path.suffix.removeprefix("."))
-            for name, path in drawn.items()
-        },
-        likeliest=_likeliest(trajectory) if trajectory else "",
-    )
+    sources = {
+        name: html.source_of(path.read_bytes(), path.suffix.removeprefix("."))
+        for name, path in drawn.items()
+    }
+    body = html.render("search.html.j2", caveats=caveats, sources=sources)
     return html.Section(folder.name, f"Search, {folder.name.replace('-', ' ')}", body)
-
-
-def _likeliest(trajectory: Trajectory) -> str:
-    """Each slot's likeliest candidate at the end, for those who do not see the heat map."""
-    pi_LC = trajectory.pi_NLC[-1]
-    best = [
-        f"slot {slot} {trajectory.labels[int(pi_C.argmax())]} {pi_C.max():.2f}"
-        for slot, pi_C in enumerate(pi_LC)
-    ]
-    return ", ".join(best)
 
 
 def _current_figures(folder: Path) -> list[Path]:

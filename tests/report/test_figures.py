@@ -161,13 +161,12 @@ def test_lines_are_means_and_bands_are_ranges():
         assert axes.get_title("left") == f"slot {slot}: {words}"
 
 
-def test_searches_of_other_slots_labels_or_lengths_stay_apart(make):
+def test_searches_of_other_slots_or_lengths_stay_apart(make):
     sizes = {
         0: {"steps": 20},
         1: {"steps": 20},
         2: {"steps": 12},
         3: {"steps": 20, "slots": 3},
-        10: {"steps": 20, "labels": ("attention", "dense", "wide")},
     }
     folders = [make.search(seed=seed, **of) for seed, of in sizes.items()]
     known = {folder: read_trajectory(folder / "pi.npz") for folder in folders}

@@ -173,15 +173,20 @@ def test_a_search_has_its_caveats_and_several_theirs(make):
     first, second = (make.search(seed=seed, drawn=DRAWN) for seed in (0, 3))
     caveats_file(first, NOISE)
     caveats_file(second)
-    for seeds, place in (([0], "Search, seed 0"), ([3], "Search, seed 3"), ([0, 3], "together")):
-        joint_caveats_file(make.run, {"searches": seeds, "caveats": [ALONE]})
-        text = page_of(make.run).text
-        sections = {part.partition("</h2>")[0].partition("<h2>")[2]: part
-                    for part in text.split("<section")[1:]}  # fmt: skip
-        assert ALONE.removeprefix("warning: ") in sections.pop("So far")
-        said = [title for title, part in sections.items() if ALONE in part]
-        assert len(said) == 1
-        assert place in said[0]
-        assert "alpha &lt;moved&gt;" in sections["Search, seed 0"]
+    joint_caveats_file(make.run, {"searches": [0, 3], "caveats": [ALONE]})
+    text = page_of(make.run).text
+    sections = {part.partition("</h2>")[0].partition("<h2>")[2]: part
+                for part in text.split("<section")[1:]}  # fmt: skip
+    assert ALONE.removeprefix("warning: ") in sections.pop("So far")
+    assert [title for title, part in sections.items() if ALONE in part] == [
+        "Searches of seeds 0, 3 together"
+    ]
+    assert "alpha &lt;moved&gt;" in sections["Search, seed 0"]
     joint_caveats_file(make.run, {"searches": [0, 1], "caveats": [ALONE]})
     assert ALONE not in page_of(make.run).text
+
+
+def test_one_search_says_that_it_is_alone(make):
+    caveats_file(make.search(seed=2, drawn=DRAWN))
+    joint_caveats_file(make.run, {"searches": [2], "caveats": [ALONE]})
+    assert ALONE in page_of(make.run).part("seed-2")

@@ -46,7 +46,7 @@ def test_seeds_come_in_the_order_of_their_numbers(make):
 
 @pytest.mark.parametrize(
     ("count", "most", "expected"),
-    [(5, 10, [0, 1, 2, 3, 4]), (5, 3, [0, 2, 4]), (5, 1, [4]), (1, 7, [0]), (0, 7, [])],
+    [(5, 10, [0, 1, 2, 3, 4]), (5, 3, [0, 2, 4]), (1, 7, [0]), (0, 7, [])],
 )
 def test_thinning_keeps_both_ends(count, most, expected):
     assert thin(count, most).tolist() == expected
@@ -57,7 +57,7 @@ def test_thinning_keeps_both_ends(count, most, expected):
     ("steps", "alpha_start", "most", "expected"),
     [
         (100, 60, 6, [0, 60, 70, 80, 89, 99]),  # the first, then those in which alpha moves
-        (100, 500, 3, [0, 50, 99]),  # it never moves
+        (100, 500, 3, [0]),  # it never moves
         (1, 0, 40, [0]),
     ],
 )

@@ -5,7 +5,7 @@ V vocabulary
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -313,7 +313,7 @@ class RunPlan:
             run_id=identity_hash({"identity": identity, "run": run, "folder": place})[:16],
             settings=self.experiment.model_dump(mode="json", exclude={"sweep"}),
         )
-        return [TRACKERS[name](phase) for name in self.experiment.run.trackers]
+        return [partial(TRACKERS[name], phase) for name in self.experiment.run.trackers]
 
 
 def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPlan:

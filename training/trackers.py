@@ -5,17 +5,12 @@ is imported only where an experiment names it.
 """
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from utils.validation import check_installed
-
-# Of a server that does not answer, before the first step and after the last one.
-_WANDB_WAIT_S = 30
 
 
 class Tracker(Protocol):
@@ -65,76 +60,40 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run of Weights & Biases in the folder `wandb`.
-
-    No failure of its own ends a training: it says so once and is silent from then on.
-    """
+    """A run of Weights & Biases in the folder `wandb`; offline unless WANDB_MODE says otherwise."""
 
     def __init__(self, phase: TrackedPhase, step: int) -> None:
         import wandb
 
-        mailbox = getattr(getattr(wandb, "sdk", None), "mailbox", None)
-        gone = (
-            getattr(mailbox, name, None) for name in ("MailboxClosedError", "HandleAbandonedError")
-        )
-        self._failures: tuple[type[Exception], ...] = (wandb.Error, OSError, *filter(None, gone))
-        self._run: Any = None
         try:
-            self._run = _wandb_run(phase, os.environ.get("WANDB_MODE") or "offline")
-        except self._failures as error:
-            _warn(f"kept in {phase.folder / 'wandb'} (wandb sync uploads it): {error}")
-            # Its own process still counts the run as begun, and would refuse its id.
-            wandb.teardown()
-            self._run = _wandb_run(phase, "offline")
+            self._run: Any = wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or "parnas",
+                id=phase.run_id,
+                name=phase.name,
+                dir=str(phase.folder),
+                config=dict(phase.settings),
+                mode=os.environ.get("WANDB_MODE") or "offline",
+                resume="allow",
+                # The screen is ours, and the progress bar is no log.
+                settings=wandb.Settings(console="off", silent=True),
+            )
+        except wandb.Error as error:
+            raise ValueError(
+                f"run.trackers: wandb: {error}; with WANDB_MODE=offline nothing is sent"
+            ) from error
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """A row of its history; of one step it takes several."""
-        self._unless_it_fails(lambda run: run.log(dict(values), step=step))
+        self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """Hand over what is not uploaded yet, for as long as the server takes it."""
-        self._unless_it_fails(lambda run: run.finish())
-
-    def _unless_it_fails(self, use: Callable[[Any], None]) -> None:
-        if self._run is None:
-            return
-        try:
-            use(self._run)
-        except self._failures as error:
-            self._run = None
-            _warn(f"nothing more is logged there: {error}")
+        """Hand over what is not uploaded yet."""
+        self._run.finish()
 
 
-def _wandb_run(phase: TrackedPhase, mode: str) -> Any:
-    import wandb
-
-    wanted = {
-        "console": "off",  # the screen is ours, and the progress bar is no log
-        "silent": True,
-        "init_timeout": _WANDB_WAIT_S,
-        "login_timeout": _WANDB_WAIT_S,
-        "finish_timeout": _WANDB_WAIT_S,
-    }
-    known = wandb.Settings.model_fields
-    return wandb.init(
-        project=os.environ.get("WANDB_PROJECT") or "parnas",
-        id=phase.run_id,
-        name=phase.name,
-        dir=str(phase.folder),
-        config=dict(phase.settings),
-        mode=mode,
-        resume="allow",
-        settings=wandb.Settings(**{key: value for key, value in wanted.items() if key in known}),
-    )
-
-
-def _warn(words: str) -> None:
-    print(f"warning: wandb: {' '.join(words.split())}", file=sys.stderr, flush=True)
-
-
-TRACKERS: Mapping[str, Callable[[TrackedPhase], Opener]] = {
-    "tensorboard": lambda phase: partial(TensorBoard, phase),
-    "wandb": lambda phase: partial(Wandb, phase),
+TRACKERS: Mapping[str, Callable[[TrackedPhase, int], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
 }
 
 

@@ -5,24 +5,22 @@ WikiText are Wikipedia's good articles as words (Merity et al. 2016); enwik8 and
 name and checked by its hash; a member of it is read as a stream, never unpacked to a path.
 """
 
-import http.client
 import os
 import re
-import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
-from urllib.parse import urlsplit
 
 from data.cache import sha256_of
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, ReadAgain, Split
 from data.text import count_words, to_text
-from utils.files import make_durable, named
+from utils.files import make_durable
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -31,21 +29,19 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 _BLOCK = 1 << 20
 _AGENT = "parnas (https://arxiv.org/abs/2009.04534)"
-_NETWORK = (OSError, http.client.HTTPException, ValueError)
 
 
 @dataclass(frozen=True)
 class Remote:
     """A file that others publish: the addresses in the order to try, the hash of its content.
 
-    No more bytes than `limit` are ever taken; `size` is exact, where it is published.
+    No more bytes than `limit` are ever taken.
     """
 
     name: str
     addresses: tuple[str, ...]
     sha256: str
     limit: int
-    size: int | None = None
 
 
 _HOSTS = (
@@ -53,7 +49,6 @@ _HOSTS = (
     "https://s3.amazonaws.com/research.metamind.io/wikitext",
 )
 ARCHIVES = {
-    # No checksum of a size is published beside the SHA-256: the limits leave room.
     "wikitext-2": Remote(
         "wikitext-2-v1.zip",
         tuple(f"{host}/wikitext-2-v1.zip" for host in _HOSTS),
@@ -72,7 +67,6 @@ ARCHIVES = {
         ("https://mattmahoney.net/dc/enwik8.zip", "https://data.deepai.org/enwik8.zip"),
         sha256="547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
         limit=36_445_475,
-        size=36_445_475,
     ),
     # Letters a to z and spaces.
     "text8": Remote(
@@ -80,7 +74,6 @@ ARCHIVES = {
         ("https://mattmahoney.net/dc/text8.zip",),
         sha256="a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
         limit=31_344_016,
-        size=31_344_016,
     ),
 }
 HUTTER_SIZES: dict[Split, int] = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
@@ -149,10 +142,6 @@ def _part(archive: Path, member: str, split: Split) -> Iterator[Document]:
         yield Document(split, to_text(stream.read(HUTTER_SIZES[split])))
 
 
-class _Refused(Exception):
-    """An address that did not give the file, and why."""
-
-
 def fetch(
     remote: Remote,
     folder: Path,
@@ -167,84 +156,53 @@ def fetch(
     final = folder / remote.name
     if final.exists():
         # Never removed, since somebody may have put it there.
-        if problem := _difference(final, remote):
+        if sha256_of(final) != remote.sha256:
             raise ValueError(
-                f"{final}: {problem}; delete it and run again, or put the right file there"
+                f"{final}: its SHA-256 is not {remote.sha256}; delete it and run again, or put the "
+                "right file there"
             )
         return final
     folder.mkdir(parents=True, exist_ok=True)
-    tried = tuple(addresses or remote.addresses)
     failures: list[str] = []
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-    for address in tried:
+    for address in addresses or remote.addresses:
+        progress(f"{remote.name}: from {address}, at most {remote.limit / 1e6:,.1f} MB")
         try:
-            with named(temporary, keep_names=True):
-                _download(remote, address, temporary, progress)
-                make_durable(temporary)
+            _download(remote, address, temporary, progress)
+            make_durable(temporary)
             os.replace(temporary, final)
             return final
-        except _Refused as refusal:
-            failures.append(f"{urlsplit(address).netloc}: {refusal}")
-            progress(f"{remote.name}: {failures[-1]}")
+        except (OSError, HTTPException, ValueError) as error:
+            failures.append(f"  {address}: {error}")
+            progress(f"{remote.name}:{failures[-1]}")
         finally:
             temporary.unlink(missing_ok=True)
     lines = [
         f"{remote.name} is not here and could not be downloaded:",
-        *(f"  {failure}" for failure in failures),
-        "By hand, on a machine with a network: get it from",
-        *(f"  {address}" for address in tried),
-        f"and put it at\n  {final}",
-        f"(SHA-256 {remote.sha256}), then run the same command again.",
+        *failures,
+        f"By hand, on a machine with a network: get it from one of these, put it at {final}",
+        f"(SHA-256 {remote.sha256}), and run the same command again.",
     ]
     raise ValueError("\n".join(lines))
-
-
-def _difference(path: Path, remote: Remote) -> str | None:
-    size = path.stat().st_size
-    if remote.size is not None and size != remote.size:
-        return f"has {size:,} bytes instead of {remote.size:,}"
-    if (sha256 := sha256_of(path)) != remote.sha256:
-        return f"has SHA-256 {sha256[:12]}... instead of {remote.sha256[:12]}..."
-    return None
 
 
 def _download(
     remote: Remote, address: str, temporary: Path, progress: Callable[[str], None]
 ) -> None:
-    """Write what an address gives to a temporary name; _Refused where it is not the file."""
+    """Write what an address gives to a temporary name; ValueError where it is not the file."""
     request = urllib.request.Request(address, headers={"User-Agent": _AGENT})
-    try:
-        body = urllib.request.urlopen(request, timeout=TIMEOUT_S)
-    except _NETWORK as error:
-        raise _Refused(_reason(error)) from None
-    most = (remote.size or remote.limit) / 1e6
-    progress(f"{remote.name}: from {urlsplit(address).netloc}, at most {most:,.1f} MB")
-    done, reported = 0, 0.0
-    with body, temporary.open("wb") as file:
-        while block := _read(body, done):
+    done, told = 0, 0
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as body, temporary.open("wb") as file:
+        while block := body.read(_BLOCK):
             file.write(block)
             done += len(block)
             if done > remote.limit:
-                raise _Refused(f"sent more than {remote.limit:,} bytes")
-            if done / 1e6 - reported >= max(1.0, most / 10):
-                reported = done / 1e6
-                progress(f"{remote.name}: {reported:,.1f} of {most:,.1f} MB")
-    if problem := _difference(temporary, remote):
-        raise _Refused(f"what it gave {problem}")
-
-
-def _read(body: http.client.HTTPResponse, done: int) -> bytes:
-    try:
-        return body.read1(_BLOCK)
-    except _NETWORK as error:
-        raise _Refused(f"broke off after {done:,} bytes: {_reason(error)}") from None
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP {error.code} {error.reason}"
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+                raise ValueError(f"sent more than {remote.limit:,} bytes")
+            if 10 * done // remote.limit > told:
+                told = 10 * done // remote.limit
+                progress(f"{remote.name}: {done / 1e6:,.1f} MB")
+    if sha256_of(temporary) != remote.sha256:
+        raise ValueError(f"sent another file: {done:,} bytes, not of the published SHA-256")
 
 
 @contextmanager

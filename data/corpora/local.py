@@ -9,8 +9,6 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import combinations, starmap, zip_longest
-from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,13 +66,11 @@ def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
         path = readable_path(paths.base, getattr(config.files, split), key, "file")
         text = to_utf8_text(path.read_bytes(), f"{key}: {path}")
         splits[split] = [Document(f"{split}.txt", text)]
-    for one, other in combinations(SPLITS, 2):
-        if all(starmap(eq, zip_longest(*(bare_lines(splits[s][0].text) for s in (one, other))))):
-            raise ValueError(
-                f"data.files: {one} ({getattr(config.files, one)}) and "
-                f"{other} ({getattr(config.files, other)}) are the same text, so nothing "
-                f"would be held out; give each split its own text"
-            )
+    if len({splits[split][0].text for split in SPLITS}) < len(SPLITS):
+        raise ValueError(
+            "data.files: two splits are the same text, so nothing would be held out; give each its "
+            "own"
+        )
     return Corpus(FILES, splits, {"paths": config.files.model_dump()})
 
 
@@ -82,7 +78,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Read a folder's files, split by a hash of their relative paths.
 
     Files of equal lines go to one split together. Files that are no UTF-8, empty ones and links
-    are left out and counted; run folders and the cache too, for each command would change the text.
+    are left out; run folders and the cache too, for each command would change the text.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
     root = readable_path(paths.base, config.tree.folder, "data.tree.folder", "folder")
@@ -91,49 +87,33 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
             f"data.tree.folder: {root}: is itself a run folder or the cache, whose files change "
             "with every command; give a folder of texts, or another --run"
         )
-    links, runs = list[str](), list[str]()
-    wanted = [
-        path
-        for path in sorted(_files(root, paths, links, runs))
-        if any(matches(path, glob) for glob in config.tree.include)
-        and not any(matches(path, glob) for glob in config.tree.exclude)
-    ]
-    if runs:
-        named = ", ".join(runs[:_MOST_NAMED])
-        paths.progress(f"data.tree: {root}: run folders and the cache are left out: {named}")
     first: dict[bytes, str] = {}
     groups: dict[str, str] = {}
-    undecodable, empty = list[str](), 0
-    for path in wanted:
+    undecodable = list[str]()
+    for path in sorted(_files(root, paths)):
+        if not any(matches(path, glob) for glob in config.tree.include) or any(
+            matches(path, glob) for glob in config.tree.exclude
+        ):
+            continue
         raw = (root / path).read_bytes()
-        if why := why_no_utf8(raw):
+        if why_no_utf8(raw):
             undecodable.append(path)
-            if len(undecodable) <= _MOST_NAMED:
-                paths.progress(f"data.tree: {root / path}: left out, {why}")
         elif raw:
             lines = "\n".join(bare_lines(raw.decode()))
             groups[path] = first.setdefault(hashlib.sha256(lines.encode()).digest(), path)
-        else:
-            empty += 1
-    if len(undecodable) > _MOST_NAMED:
-        paths.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
+    if undecodable:
+        named = ", ".join(undecodable[:_MOST_NAMED])
+        paths.progress(f"data.tree: {len(undecodable)} files are no UTF-8 and left out: {named}")
     if not groups:
         raise ValueError(
             f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "
-            f"({len(wanted)} matched, {len(undecodable)} of them are no UTF-8, {empty} are "
-            f"empty); change include or exclude"
+            f"({len(undecodable)} that match are no UTF-8); change include or exclude"
         )
     splits = {
         split: ReadAgain(partial(_read, root, names))
         for split, names in split_by_hash(groups, TRAIN_SHARE, VALID_SHARE).items()
     }
-    notes = {
-        "tree": config.tree.model_dump(mode="json"),
-        "undecodable_files": undecodable,
-        "empty_files": empty,
-        "links": len(links),
-        "run_folders": len(runs),
-    }
+    notes = {"tree": config.tree.model_dump(mode="json"), "undecodable_files": undecodable}
     return Corpus(TREE, splits, notes)
 
 
@@ -156,24 +136,21 @@ def _fits(parts: Sequence[str], globs: Sequence[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], globs[0]) and _fits(parts[1:], globs[1:])
 
 
-def _files(root: Path, paths: CorpusPaths, links: list[str], runs: list[str]) -> Iterator[str]:
+def _files(root: Path, paths: CorpusPaths) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise error
 
     for folder, subfolders, files in os.walk(root, onerror=refuse):
         here = Path(folder).relative_to(root)
         if folder != str(root) and paths.is_written_to(Path(folder)):
-            runs.append(here.as_posix())
+            paths.progress(f"data.tree: a run folder or the cache is left out: {here}")
             subfolders.clear()
             continue
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        for name in (*subfolders, *files):
-            path = (here / name).as_posix()
-            mode = (root / path).lstat().st_mode
-            if stat.S_ISLNK(mode):
-                links.append(path)
-            elif stat.S_ISREG(mode) and not name.startswith("."):
-                yield path
+        for name in files:
+            path = here / name
+            if not name.startswith(".") and stat.S_ISREG((root / path).lstat().st_mode):
+                yield path.as_posix()
 
 
 def load_python_stdlib(config: "DataConfig", paths: CorpusPaths) -> Corpus:

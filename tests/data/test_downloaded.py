@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,7 +46,6 @@ def publish(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
             addresses=(server.address("/archive"),),
             sha256=hashlib.sha256(raw).hexdigest(),
             limit=len(raw),
-            size=len(raw) if archives[corpus].size else None,
         )
         monkeypatch.setitem(archives, corpus, archive)
 
@@ -164,14 +162,13 @@ def remote(server: Server, *paths: str) -> Remote:
         tuple(server.address(path) for path in paths),
         sha256=hashlib.sha256(CONTENT).hexdigest(),
         limit=len(CONTENT),
-        size=len(CONTENT),
     )
 
 
-def refusal(server: Server, folder: Path, *paths: str, **changes: Any) -> str:
+def refusal(server: Server, folder: Path, *paths: str) -> str:
     """What is said where no address gives the file."""
     with pytest.raises(ValueError, match="could not be downloaded") as caught:
-        fetch(replace(remote(server, *paths), **changes), folder)
+        fetch(remote(server, *paths), folder)
     return str(caught.value)
 
 
@@ -186,7 +183,7 @@ def test_a_file_is_fetched_once_and_then_used(server: Server, folder: Path) -> N
     assert_whole(fetch(remote(server, "/good"), folder, progress=told.append))
     assert_whole(fetch(remote(server, "/good"), folder))
     assert server.asked == ["/good"]
-    assert told[0] == f"file.zip: from 127.0.0.1:{server.server_port}, at most 0.3 MB"
+    assert told[0] == f"file.zip: from {server.address('/good')}, at most 0.3 MB"
     assert 1 <= len(told) <= 12
     assert not any("\n" in line for line in told)
 
@@ -195,39 +192,34 @@ def test_a_body_that_breaks_off_leaves_nothing_and_the_next_address_is_tried(
     server: Server, folder: Path
 ) -> None:
     server.answers["/broken"] = lambda handler: handler.give(200, CONTENT[:7000], len(CONTENT))
-    assert "what it gave has 7,000 bytes instead of 300,000" in refusal(server, folder, "/broken")
+    assert "sent another file: 7,000 bytes, " in refusal(server, folder, "/broken")
     assert list(folder.iterdir()) == []
     assert_whole(fetch(remote(server, "/broken", "/good"), folder))
 
 
-UNKNOWN = {"size": None, "limit": 1000}
-
-
 @pytest.mark.parametrize(
-    ("body", "length", "known", "message"),
+    ("body", "length", "message"),
     [
-        (b"<html>Log in", None, {}, "what it gave has 12 bytes instead of 300,000"),
-        (WRONG, -1, {}, "what it gave has SHA-256"),
-        (CONTENT + b"!", None, {}, "sent more than 300,000 bytes"),
-        (CONTENT, None, UNKNOWN, "sent more than 1,000 bytes"),
+        (b"<html>Log in", None, "sent another file: 12 bytes, "),
+        (WRONG, -1, "sent another file: 300,000 bytes, not of the published SHA-256"),
+        (CONTENT + b"!", None, "sent more than 300,000 bytes"),
     ],
 )
 def test_wrong_content_is_refused_and_removed_and_the_next_address_tried(
-    server: Server, folder: Path, body: bytes, length: int | None, known: Any, message: str
+    server: Server, folder: Path, body: bytes, length: int | None, message: str
 ) -> None:
     server.answers["/wrong"] = lambda handler: handler.give(200, body, length)
-    assert message in refusal(server, folder, "/wrong", **known)
+    assert message in refusal(server, folder, "/wrong")
     assert not list(folder.iterdir())
-    if not known:
-        assert_whole(fetch(remote(server, "/wrong", "/good"), folder))
-        assert server.asked[1:] == ["/wrong", "/good"]
+    assert_whole(fetch(remote(server, "/wrong", "/good"), folder))
+    assert server.asked[1:] == ["/wrong", "/good"]
 
 
 @pytest.mark.parametrize("target", ["/loop", "file:///etc/passwd", "data:,x"])
 def test_redirects_end_and_lead_to_the_web_only(server: Server, folder: Path, target: str) -> None:
     server.answers["/loop"] = lambda handler: handler.give(302, b"", Location=target)
     message = refusal(server, folder, "/loop")
-    assert re.search(r"127\S+: HTTP 302 ", message)
+    assert re.search(r"/loop: .*HTTP Error 302", message)
     assert len(server.asked) < 20
     assert not list(folder.iterdir())
 
@@ -241,8 +233,7 @@ def test_without_a_network_the_message_says_what_to_put_where(folder: Path) -> N
     with pytest.raises(ValueError, match=r"file\.zip is not here and could not be") as caught:
         fetch(lost, folder)
     message = str(caught.value)
-    assert f"127.0.0.1:{port}: Connection refused" in message
-    assert "no-such-host.invalid: " in message
+    assert "Connection refused" in message
     for part in (*addresses, str(folder / "file.zip"), "ab" * 32):
         assert part in message
     assert not list(folder.iterdir())
@@ -253,9 +244,11 @@ def test_a_file_put_there_by_hand_is_checked_and_kept(server: Server, folder: Pa
     by_hand = folder / "file.zip"
     by_hand.write_bytes(CONTENT)
     assert_whole(fetch(remote(server), folder))
-    for content, message in ((WRONG, "has SHA-256"), (CONTENT[:9], "has 9 bytes instead of")):
+    for content in (WRONG, CONTENT[:9]):
         by_hand.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"file\.zip: {message} .*delete it and run again"):
+        with pytest.raises(
+            ValueError, match=r"file\.zip: its SHA-256 is .*delete it and run again"
+        ):
             fetch(remote(server, "/good"), folder)
         assert by_hand.read_bytes() == content
     assert not server.asked

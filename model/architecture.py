@@ -18,7 +18,6 @@ from model.layout import Network, layout_letters, network_of, tied_slots
 from utils.validation import Section, dotted, explain
 
 Share = Annotated[float, Field(ge=0, le=1)]
-# A file larger than this is not read: the largest that the schema allows is smaller.
 _MOST_SHOWN = 20
 
 
@@ -266,16 +265,11 @@ class Architecture(Section):
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             errors = error.errors()
-        first = errors[0]
-        if first["type"] == "json_invalid":
-            problems = [f"not JSON: {first['ctx']['error']} (is the file whole?)"]
-        elif first["loc"] == ("version",):
-            # Only for a version that is known can the rest be judged.
-            problems = [f"version: {first['input']!r:.60} is unknown; this program reads version 1"]
-        else:
-            explained = explain(errors[:_MOST_SHOWN], cls, json.loads(text))
-            lines = [f"{dotted(key)}: {words}" if key else words for key, words in explained]
-            problems = first_problems(lines, len(errors))
+        data = {} if errors[0]["type"] == "json_invalid" else json.loads(text)
+        explained = explain(errors[:_MOST_SHOWN], cls, data)
+        problems = [f"{dotted(key)}: {words}" if key else words for key, words in explained]
+        if len(errors) > _MOST_SHOWN:
+            problems.append(f"and {len(errors) - _MOST_SHOWN} more problems")
         raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
 
     def letters(self) -> str:
@@ -291,11 +285,3 @@ def load_architecture(path: Path | str) -> Architecture:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     return Architecture.from_json(text, str(path))
-
-
-def first_problems(
-    lines: list[str], count: int | None = None, most: int = _MOST_SHOWN
-) -> list[str]:
-    """The lines of the first problems, and how many more of the `count` there are."""
-    more = (len(lines) if count is None else count) - most
-    return [*lines[:most], f"and {more} more problems"] if more > 0 else lines

@@ -56,24 +56,12 @@ def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
     known = by_letter | by_label
     problems = [
         f"layout: position {position}: {name!r} is none of {_choices(by_letter, by_label)}"
-        f"{_of_kind(name, candidates)}"
         for position, name in enumerate(names, 1)
         if name not in known
     ]
     if problems:
         raise ValueError("\n".join(problems))
     return tuple(known[name] for name in names)
-
-
-def _of_kind(name: str, candidates: Sequence[Candidate]) -> str:
-    """Where a name is the letter or name of a kind, which candidates are of it."""
-    kinds = {key: kind for kind in BLOCKS for key in (BLOCKS[kind].letter, kind)}
-    if name not in kinds:
-        return ""
-    labels = [candidate.label for candidate in candidates if candidate.kind == kinds[name]]
-    if not labels:
-        return f"; no candidate is of kind {kinds[name]}"
-    return f"; of kind {kinds[name]}: {', '.join(labels)}"
 
 
 def _choices(by_letter: dict[str, Candidate], by_label: dict[str, Candidate]) -> str:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from model.architecture import Architecture, first_problems, load_architecture
+from model.architecture import Architecture, load_architecture
 from model.blocks import Candidate
 from model.language_model import LanguageModel
 from model.ops import NO_DROPOUT, Dropout
@@ -26,7 +26,6 @@ TENSOR_FILE = "model.safetensors"
 _META = "parnas"
 # What is unpickled when it is read; no model folder of ours holds one.
 _PICKLES = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
-_DTYPES = {"F64", "F32", "BF16", "F16"}
 
 
 def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> LanguageModel:
@@ -55,9 +54,7 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
     """
     folder = Path(folder)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
-    expected = _without_weights(architecture)
-    if problems := _differences(_shapes(tensors), expected) or _not_finite(tensors):
-        raise ValueError(_lines("model", problems))
+    put_tensors("model", _without_weights(architecture), tensors)
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / TENSOR_FILE, save(tensors, metadata={_META: _digest(architecture)}))
     write_whole(folder / ARCHITECTURE_FILE, architecture.to_json().encode())
@@ -76,91 +73,49 @@ def check_no_pickle(folder: Path) -> None:
 def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = None) -> LanguageModel:
     """Read what `save_model` wrote; the model is on the CPU and in evaluation mode.
 
-    The shapes in the file are compared with the architecture before any memory is taken for a
-    tensor. `adjust` gives options that no weight depends on other values (`adjusted`). ValueError
-    names the file and the tensor that do not fit.
+    `adjust` gives options that no weight depends on other values (`adjusted`). ValueError names
+    the file and the tensors that do not fit the architecture.
     """
-    folder = Path(folder)
-    architecture = load_architecture(folder / ARCHITECTURE_FILE)
+    architecture = load_architecture(Path(folder) / ARCHITECTURE_FILE)
     model = _without_weights(adjusted(architecture, adjust or {}))
-    return with_tensors(model, _read_tensors(folder / TENSOR_FILE, architecture, model)).eval()
+    path = Path(folder) / TENSOR_FILE
+    check_is_file(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            # safetensors hands out views of the mapped file: they change when the file does,
+            # and their alignment, and so the last bits of a product, is not a tensor's own.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            saved_with = (file.metadata() or {}).get(_META)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged, or not a safetensors file ({error})") from None
+    put_tensors(str(path), model, tensors)
+    # Options such as a window change no shape.
+    if saved_with != _digest(architecture):
+        raise ValueError(
+            f"{path}: was saved with another {ARCHITECTURE_FILE}, of the same shapes; copy both "
+            "files of one model, or train it again"
+        )
+    return model.eval()
 
 
-def with_tensors(model: LanguageModel, tensors: Mapping[str, Tensor]) -> LanguageModel:
-    """A model on the meta device with these tensors; buffers that are in no file begin at 0."""
-    model.load_state_dict(tensors, assign=True)
+def put_tensors(source: str, model: LanguageModel, tensors: Mapping[str, Tensor]) -> None:
+    """Give a model on the meta device its tensors; ValueError, after `source`, says what is wrong.
+
+    Buffers that are in no file begin at 0.
+    """
+    try:
+        model.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        words = " ".join(str(error).split())
+        raise ValueError(f"{source}: does not fit its {ARCHITECTURE_FILE}: {words:.800}") from None
+    for name, tensor in tensors.items():
+        if not (tensor.is_floating_point() and tensor.isfinite().all()):
+            raise ValueError(f"{source}: {name}: holds nan or inf, or is of type {tensor.dtype}")
     for module in model.modules():
         for name, buffer in [*module.named_buffers(recurse=False)]:
             if buffer.is_meta:
                 zeros = torch.zeros_like(buffer, device="cpu")
                 module.register_buffer(name, zeros, persistent=False)
-    return model
-
-
-def _read_tensors(
-    path: Path, architecture: Architecture, model: LanguageModel
-) -> dict[str, Tensor]:
-    check_is_file(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            dtypes = {name: part.get_dtype() for name, part in slices.items()}
-            if problems := _differences(shapes, model) + _dtype_problems(dtypes):
-                raise ValueError(
-                    f"{path}: does not fit the {ARCHITECTURE_FILE} beside it; copy both files of "
-                    f"one model, or train it again\n{_lines(str(path), problems)}"
-                )
-            # Options such as a window change no shape.
-            if _digest(architecture) not in (file.metadata() or {}).get(_META, ""):
-                raise ValueError(
-                    f"{path}: was saved with another {ARCHITECTURE_FILE}, of the same shapes; copy "
-                    "both files of one model, or train it again"
-                )
-            # safetensors hands out views of the mapped file: they change when the file does,
-            # and their alignment, and so the last bits of a product, is not a tensor's own.
-            tensors = {name: file.get_tensor(name).clone() for name in shapes}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: damaged, or not a safetensors file ({error})") from None
-    if problems := _not_finite(tensors):
-        raise ValueError(_lines(str(path), problems))
-    return tensors
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    return [
-        f"{name}: holds nan or inf"
-        for name, tensor in tensors.items()
-        if not tensor.isfinite().all()
-    ]
-
-
-def _lines(source: str, problems: list[str]) -> str:
-    return "\n".join(f"{source}: {line}" for line in first_problems(problems, most=8))
-
-
-def _differences(shapes: Mapping[str, tuple[int, ...]], model: LanguageModel) -> list[str]:
-    expected = _shapes(model.state_dict())
-    problems = [f"{name}: missing" for name in expected if name not in shapes]
-    problems += [f"{name}: no such tensor in the model" for name in shapes if name not in expected]
-    return problems + [
-        f"{name}: shape {list(shapes[name])}, the architecture says {list(expected[name])}"
-        for name in expected
-        if name in shapes and shapes[name] != expected[name]
-    ]
-
-
-def _dtype_problems(dtypes: dict[str, str]) -> list[str]:
-    first = next(iter(dtypes.values()), None)
-    return [
-        f"{name}: type {dtype}; the tensors of a model have one type of {sorted(_DTYPES)}"
-        for name, dtype in dtypes.items()
-        if dtype not in _DTYPES or dtype != first
-    ]
 
 
 def _digest(architecture: Architecture) -> str:

@@ -70,7 +70,6 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         ("tools.confirm tiny.yaml .", ".: a directory; give a YAML file"),
         ("sweep tiny.yaml --worker --retry-failed", "--retry-failed: give it where the sweep was"),
         ("retrain tiny.yaml --layout 'x y z w'", "position 4: 'w' is none of a (attention)"),
-        ("retrain tiny.yaml --layout 'a d a c'", "; no candidate is of kind short_conv"),
         # Before a text is read.
         ("retrain tiny.yaml --check --layout 'a d'", "--layout: 'a d' has 2 slots, model.slots"),
         ("derive tiny.yaml --method layout --set 'derive.layout=a d'",

@@ -23,7 +23,7 @@ from model import (
     StreamState,
 )
 from model.config import NO_OPTIONS
-from model.saving import with_tensors
+from model.saving import put_tensors
 from model.slot import Slot
 from model.state import Segment
 from tests.model.tiny import (
@@ -310,7 +310,8 @@ def a_loaded_model_is_whole(made: Candidate, options: ModelOptions = NO_OPTIONS)
             softmax=SoftmaxConfig(),
             options=options,
         )
-    loaded = with_tensors(empty, model.state_dict()).eval().to("cpu")
+    put_tensors("model", empty, model.state_dict())
+    loaded = empty.eval().to("cpu")
     buffers = dict(loaded.named_buffers())
     assert buffers.keys() == dict(model.named_buffers()).keys()
     for name, buffer in model.named_buffers():

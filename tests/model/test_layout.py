@@ -37,19 +37,9 @@ def test_letters_and_labels_name_candidates(text: str, labels: list[str]) -> Non
     assert [made.label for made in parse_layout(text, CANDIDATES)] == labels
 
 
-@pytest.mark.parametrize(
-    ("name", "of_kind"),
-    [
-        ("d", "; of kind dense: dense_wide"),
-        ("dense", "; of kind dense: dense_wide"),
-        ("a", "; no candidate is of kind attention"),
-        ("attention", "; no candidate is of kind attention"),
-        ("x", ""),
-    ],
-)
-def test_letters_stand_for_default_candidates_only(name: str, of_kind: str) -> None:
-    said = rf"layout: position 1: '{name}' is none of dense_wide{of_kind}$"
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize("name", ["d", "dense", "a", "attention", "x"])
+def test_letters_stand_for_default_candidates_only(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"layout: position 1: '{name}' is none of dense_wide$"):
         parse_layout(name, [WIDE])
 
 

@@ -72,7 +72,7 @@ def test_a_loaded_model_is_the_one_that_was_saved(
 def test_a_model_of_another_architecture_is_not_saved(tmp_path: Path) -> None:
     model, _ = pair()
     _, architecture = pair(tied=False)
-    with pytest.raises(ValueError, match=r"model: embedding\.head: missing"):
+    with pytest.raises(ValueError, match=r"model: does not fit .*embedding\.head"):
         save_model(tmp_path, model, architecture)
     assert list(tmp_path.iterdir()) == []
 
@@ -102,16 +102,15 @@ def edit(folder: Path, change: Any) -> None:
     [
         (
             lambda v: v["slots"][1].update(d_ffn=13),
-            r"slots\.1\.blocks\.dense\.inner\.weight: shape \[12, 8\], "
-            r"the architecture says \[13, 8\]",
+            r"slots\.1\.blocks\.dense\.inner\.weight.*\[12, 8\].*\[13, 8\]",
         ),
-        (lambda v: v["slots"].pop(), r"slots\.3\.blocks\.attention\.u_HK: no such tensor"),
-        (lambda v: v["softmax"].update(tied=False), r"embedding\.head: missing"),
+        (lambda v: v["slots"].pop(), r"Unexpected key.*slots\.3\.blocks\.attention\.u_HK"),
+        (lambda v: v["softmax"].update(tied=False), r"Missing key.*embedding\.head"),
         (lambda v: v["slots"][0].update(window=2), r"saved with another architecture\.json"),
         (lambda v: v["slots"][0].update(clamp=2), r"saved with another architecture\.json"),
         (
             lambda v: v.update(d_model=65536, slots=v["slots"] * 100),
-            r"model\.safetensors: and \d+ more problems$",
+            r"does not fit .{,1000}$",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """The section `data` of an experiment: its text, its tokenizer and its streams."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -94,13 +94,6 @@ class DataConfig(Section):
     )
     files: FilesConfig | None = Field(default=None, description="Paths, for corpus: files.")
     tree: TreeConfig | None = Field(default=None, description="A folder, for corpus: tree.")
-    addresses: (
-        Annotated[tuple[Annotated[str, Field(pattern=r"^https?://\S+$")], ...], Field(min_length=1)]
-        | None
-    ) = Field(
-        default=None,
-        description="Where to download the corpus's archive instead of the published addresses.",
-    )
     tokenizer: TokenizerConfig = TokenizerConfig()
     batch: int = Field(default=16, ge=1, description="Training streams read side by side.")
     segment: int = Field(default=64, ge=1, description="Tokens of each stream in one step.")
@@ -150,13 +143,13 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _own_keys_fit_the_corpus(self) -> "DataConfig":
-        kind = CORPORA[self.corpus]
-        if kind.needs == "files" and self.files is None:
+        needs = CORPORA[self.corpus].needs
+        if needs == "files" and self.files is None:
             raise ValueError("files: corpus files needs train, valid and test paths")
-        if kind.needs == "tree" and self.tree is None:
+        if needs == "tree" and self.tree is None:
             raise ValueError("tree: corpus tree needs a folder and include")
-        for key in ("files", "tree", "addresses"):
-            if getattr(self, key) is not None and key not in (kind.needs, kind.takes):
+        for key in ("files", "tree"):
+            if getattr(self, key) is not None and key != needs:
                 raise ValueError(
                     f"{key}: has no effect with corpus {self.corpus}; leave it out or give null"
                 )

@@ -20,7 +20,7 @@ from model.generation import GREEDY, read_prompts, steps
 # New tokens where a task does not say how many, as of lm_eval's own models.
 MOST_NEW = 256
 _MOST = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+_SAMPLING = ("temperature", "top_k", "top_p")
 
 
 @dataclass(frozen=True)

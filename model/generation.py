@@ -30,13 +30,11 @@ class Sampling:
         temperature: log-probabilities are divided by it; 0: always the likeliest id.
         top_k: so many of the likeliest ids are kept; None: all.
         top_p: the likeliest ids that together have this probability are kept; None: all.
-        min_p: ids are kept whose probability is this part of the likeliest's; None: all.
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-    min_p: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
@@ -45,8 +43,6 @@ class Sampling:
             raise ValueError(f"top_k: must be from 1, found {self.top_k}; leave it out to keep all")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: must be above 0 and at most 1, found {self.top_p}")
-        if self.min_p is not None and not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p: must be from 0 to 1, found {self.min_p}")
 
 
 GREEDY = Sampling(temperature=0.0)
@@ -73,17 +69,6 @@ def keep_top_p(logit_BV: Tensor, p: float) -> Tensor:
     return logit_BV.masked_fill(out_BV, -math.inf)
 
 
-def keep_min_p(logit_BV: Tensor, share: float) -> Tensor:
-    """-inf where an id has less than this part of the likeliest's probability.
-
-    Nguyen et al. 2024, arXiv 2407.01082, section 3.
-    """
-    if not share:
-        return logit_BV
-    least_B1 = logit_BV.amax(-1, keepdim=True) + math.log(share)
-    return logit_BV.masked_fill(logit_BV < least_B1, -math.inf)
-
-
 def probabilities(log_prob_BV: Tensor, sampling: Sampling) -> Tensor:
     """What ids are drawn with, in float64; the temperature is above 0."""
     wide_BV = log_prob_BV.double()
@@ -93,8 +78,6 @@ def probabilities(log_prob_BV: Tensor, sampling: Sampling) -> Tensor:
         logit_BV = keep_top_k(logit_BV, sampling.top_k)
     if sampling.top_p is not None and sampling.top_p < 1:
         logit_BV = keep_top_p(logit_BV, sampling.top_p)
-    if sampling.min_p is not None:
-        logit_BV = keep_min_p(logit_BV, sampling.min_p)
     return logit_BV.softmax(-1)
 
 

@@ -256,7 +256,7 @@ class RunPlan:
     def identity(self, **sections: Any) -> dict[str, Any]:
         """Whose folder a phase's is: its own sections and what it computes with and of."""
         # Files count by their hash, not by where they lie.
-        data = self.experiment.data.model_dump(mode="json", exclude={"files", "tree", "addresses"})
+        data = self.experiment.data.model_dump(mode="json", exclude={"files", "tree"})
         del data["tokenizer"]["model"]
         return {
             "precision": self.experiment.run.precision,

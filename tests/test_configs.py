@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.corpora import CORPORA
+from data.corpora.downloaded import ARCHIVES
 from docs.make_options import options_page
 from model import LanguageModel
 from model.blocks import BLOCKS
@@ -44,7 +44,7 @@ def test_an_experiment_file_survives_the_round_trip_and_its_supernet_builds(
 def test_every_downloaded_corpus_has_an_experiment_file() -> None:
     shown = {load_experiment(path).data.corpus for path in CONFIGS}
     assert "quickstart" in {path.stem for path in CONFIGS}
-    assert {name for name, kind in CORPORA.items() if kind.takes == "addresses"} <= shown
+    assert ARCHIVES.keys() <= shown
 
 
 def test_the_committed_schema_is_current() -> None:

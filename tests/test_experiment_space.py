@@ -93,12 +93,12 @@ CASES = [
       "11: sweep.space.model: is a whole section"]),
     (["data.validation_tokens: {choices: [100, 8192]}", "data.test_tokens: {low: 100, high: 200}",
       "data.corpus: {choices: [pydoc-topics, python-stdlib]}", "data.files.valid: {choices: [a]}",
-      "data.tree: {choices: [null]}", "data.addresses: {choices: [null]}",
+      "data.tree: {choices: [null]}",
       "data.evaluation_streams: {low: 1, high: 8}", "data.evaluation_segment: {low: 8, high: 64}",
       "data.context_tokens: {low: 0, high: 64}"], TRIALS,
      [f"{line}: sweep.space.data.{key}: cannot be swept: it decides which text is scored"
       for line, key in enumerate(
-          ("validation_tokens", "test_tokens", "corpus", "files.valid", "tree", "addresses",
+          ("validation_tokens", "test_tokens", "corpus", "files.valid", "tree",
            "evaluation_streams", "evaluation_segment", "context_tokens"), start=7)]),
     ([SLOTS], f"{TRIALS}\nset: {{data.validation_tokens: 100, data.segment: 32}}",
      ["9: sweep.set.data.validation_tokens: cannot be set: it decides which text is scored",

@@ -188,7 +188,6 @@ CONFLICTS = [
     ("rich", {"data.tokenizer.kind": "bytes"}, "data.tokenizer.vocabulary"),
     ("rich", {"data.corpus": "enwik8"}, "data.files"),
     ("rich", {"data.tree": "{folder: a, include: [b]}"}, "data.tree"),
-    ("rich", {"data.addresses": "['http://a']"}, "data.addresses"),
     ("rich", {"derive.layout": "null"}, "derive.layout"),
     ("rich", {"compare.seeds": "[1, 1]"}, "compare.seeds"),
     ("auto", {"model.n_heads": "3"}, "model.n_heads"),

@@ -72,8 +72,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="keep the K likeliest tokens (default: all)")  # fmt: skip
     add("--top-p", type=float, metavar="P",
         help="keep the likeliest tokens that add up to P (default: all)")  # fmt: skip
-    add("--min-p", type=float, metavar="P",
-        help="keep tokens with P times the likeliest's probability (default: all)")  # fmt: skip
     add("--seed", type=cli.number_from(0, MOST_SEED), default=0, metavar="S", help="of the draws")
     add("--count", type=cli.number_from(1, MOST), default=1, metavar="N", help="samples")
     add("--interactive", action="store_true", help="read prompts from stdin, line by line")
@@ -150,7 +148,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Sampler, list[int]]:
     from pipeline.devices import device_of
     from pipeline.run_files import describe
 
-    names = ("temperature", "top_k", "top_p", "min_p")
+    names = ("temperature", "top_k", "top_p")
     try:
         sampling = Sampling(**{name: getattr(arguments, name) for name in names})
     except ValueError as error:

@@ -18,8 +18,6 @@ from utils.text import masked, shorten
 
 Key = tuple[str | int, ...]
 Said = tuple[Key, str]
-# A section with so many keys or fewer is told whole where one is unknown.
-_FEW_KEYS = 12
 _KINDS = {
     "int": "an integer",
     "float": "a number",
@@ -117,8 +115,9 @@ def must_be_one_of(found: Any, choices: Sequence[str]) -> str:
 
 def hint(found: Any, choices: Sequence[str]) -> str:
     """'; did you mean 'x'?' where a choice resembles what was found, else nothing."""
-    near = _nearest(found, choices) if isinstance(found, str) else None
-    return f"; did you mean '{near}'?" if near else ""
+    folded = {choice.casefold(): choice for choice in choices}
+    near = difflib.get_close_matches(str(found).casefold(), folded, n=1)
+    return f"; did you mean '{folded[near[0]]}'?" if near else ""
 
 
 def show(value: Any) -> str:
@@ -234,24 +233,14 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     """The same name elsewhere, first below the same section; else a similar name."""
     name, models = str(key[-1]), _models_at(root, key[:-1])
     siblings = [field for model in models for field in model.model_fields]
-    # One of several models may stand here, and another one has it.
-    if marks := [mark for model in models if name in model.model_fields for mark in _marks(model)]:
-        others = (mark.partition(": ")[2] for mark in marks[1:])
-        return f"; it goes with {' or '.join([marks[0], *others])}"
+    if name in siblings:
+        return "; others that may stand here have it"  # e.g. other kinds of candidates
     named = list(dict.fromkeys(dotted(key) for key in _all_keys(root, ()) if key[-1] == name))
     prefix = dotted(key[:-1])
     below = [place for place in named if prefix and place.startswith(prefix + ".")]
     if 0 < len(below or named) <= 3:
         return f"; did you mean {' or '.join(repr(place) for place in below or named)}?"
-    few = len(models) == 1 and len(siblings) <= _FEW_KEYS
-    return hint(name, siblings) or (f"; there is {', '.join(siblings)}" if few else "")
-
-
-def _marks(model: type[BaseModel]) -> Iterator[str]:
-    # The keys for which a model takes one value only, with that value.
-    for name, field in model.model_fields.items():
-        if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
-            yield f"{name}: {get_args(field.annotation)[0]}"
+    return hint(name, siblings)
 
 
 def _all_keys(model: type[BaseModel], prefix: Key) -> Iterator[Key]:
@@ -281,13 +270,3 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)
-
-
-def _nearest(word: str, choices: Sequence[str]) -> str | None:
-    """A choice that differs by case, continues the word, or is spelled alike."""
-    folded = {choice.casefold(): choice for choice in choices}
-    low = word.casefold()
-    longer = [choice for choice in folded if low and choice.startswith(low)]
-    sure = len(longer) == 1 or (longer and len(low) > 2)
-    near = longer if sure else difflib.get_close_matches(low, folded, n=1)
-    return folded[near[0]] if near else None

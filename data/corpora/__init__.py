@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorpusKind:
-    """Reader of a corpus, and the keys of `data` that are its own: one it needs, one it takes."""
+    """Reader of a corpus, and the key of `data` that it needs."""
 
     load: "Load"
     needs: Literal["files", "tree"] | None = None
-    takes: Literal["addresses"] | None = None
 
 
 def _reader(module: str, name: str) -> "Load":
@@ -36,10 +35,10 @@ def _reader(module: str, name: str) -> "Load":
 CORPORA = {
     "python-stdlib": CorpusKind(_reader("local", "load_python_stdlib")),
     "pydoc-topics": CorpusKind(_reader("local", "load_pydoc_topics")),
-    "wikitext-2": CorpusKind(_reader("downloaded", "load_wikitext"), takes="addresses"),
-    "wikitext-103": CorpusKind(_reader("downloaded", "load_wikitext"), takes="addresses"),
-    "enwik8": CorpusKind(_reader("downloaded", "load_hutter"), takes="addresses"),
-    "text8": CorpusKind(_reader("downloaded", "load_hutter"), takes="addresses"),
+    "wikitext-2": CorpusKind(_reader("downloaded", "load_wikitext")),
+    "wikitext-103": CorpusKind(_reader("downloaded", "load_wikitext")),
+    "enwik8": CorpusKind(_reader("downloaded", "load_hutter")),
+    "text8": CorpusKind(_reader("downloaded", "load_hutter")),
     "files": CorpusKind(_reader("local", "load_files"), needs="files"),
     "tree": CorpusKind(_reader("local", "load_tree"), needs="tree"),
 }

@@ -9,7 +9,7 @@ import os
 import re
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -90,7 +90,7 @@ def load_wikitext(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     `words` in the notes counts the held-out words with one end of line a line, as papers do:
     word perplexity is exp(total nats / words).
     """
-    archive = _fetch(config, paths)
+    archive = fetch(ARCHIVES[config.corpus], paths.downloads, progress=paths.progress)
     splits = {
         split: ReadAgain(partial(_articles, archive, config.corpus, split)) for split in SPLITS
     }
@@ -105,14 +105,9 @@ def load_hutter(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 
     A border inside a character leaves stray bytes, which come back.
     """
-    archive = _fetch(config, paths)
+    archive = fetch(ARCHIVES[config.corpus], paths.downloads, progress=paths.progress)
     splits = {split: ReadAgain(partial(_part, archive, config.corpus, split)) for split in SPLITS}
     return Corpus(config.corpus, splits, {})
-
-
-def _fetch(config: "DataConfig", paths: CorpusPaths) -> Path:
-    remote = ARCHIVES[config.corpus]
-    return fetch(remote, paths.downloads, addresses=config.addresses, progress=paths.progress)
 
 
 def _articles(archive: Path, name: str, split: Split) -> Iterator[Document]:
@@ -146,7 +141,6 @@ def fetch(
     remote: Remote,
     folder: Path,
     *,
-    addresses: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Path:
     """The checked file, which is downloaded unless it is there; one put there by hand is used.
@@ -165,7 +159,7 @@ def fetch(
     folder.mkdir(parents=True, exist_ok=True)
     failures: list[str] = []
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-    for address in addresses or remote.addresses:
+    for address in remote.addresses:
         progress(f"{remote.name}: from {address}, at most {remote.limit / 1e6:,.1f} MB")
         try:
             _download(remote, address, temporary, progress)

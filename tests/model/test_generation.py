@@ -122,7 +122,6 @@ SAMPLINGS = st.builds(
     temperature=st.sampled_from([0.3, 1.0, 2.5]),
     top_k=st.one_of(st.none(), st.integers(1, 14)),
     top_p=st.one_of(st.none(), st.floats(0.01, 1.0)),
-    min_p=st.one_of(st.none(), st.floats(0.0, 1.0)),
 )
 
 
@@ -149,10 +148,6 @@ def by_hand(logits: list[float], sampling: Sampling) -> tuple[list[float], float
                 break
             nucleus.append(i)
         kept = normed({i: kept[i] for i in nucleus})
-    if sampling.min_p:
-        least = sampling.min_p * max(kept.values())
-        near = min([near, *(abs(p - least) for p in kept.values() if p != max(kept.values()))])
-        kept = normed({i: p for i, p in kept.items() if p >= least or p == max(kept.values())})
     return [kept.get(i, 0.0) for i in range(len(logits))], near
 
 
@@ -185,7 +180,6 @@ def test_a_model_that_gives_nan_is_refused(sampling: Sampling) -> None:
     [
         {"temperature": -0.1}, {"temperature": math.nan}, {"temperature": math.inf},
         {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_p": math.nan},
-        {"min_p": -0.1}, {"min_p": 1.1}, {"min_p": math.nan},
     ],
 )  # fmt: skip
 def test_options_out_of_bounds_are_refused_by_name(wrong: dict[str, Any]) -> None:
@@ -198,5 +192,3 @@ def test_at_its_bound_a_filter_keeps_no_more_than_it_must_and_the_lower_of_equal
     equal = torch.zeros(1, 4, dtype=torch.float64)
     assert probabilities(equal, Sampling(top_k=2))[0].tolist() == [0.5, 0.5, 0, 0]
     assert probabilities(equal, Sampling(top_p=0.5))[0].tolist() == [0.5, 0.5, 0, 0]
-    three = probabilities(equal - torch.eye(4)[:1], Sampling(min_p=1.0))[0]
-    assert three.tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])

@@ -96,7 +96,7 @@ def test_what_is_shown_in_pieces_is_the_decoded_whole(
 def test_the_text_is_what_the_model_draws(
     folder: Path, capsys: pytest.CaptureFixture[str], prompt: str
 ) -> None:
-    options = {"temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.01}
+    options = {"temperature": 0.7, "top_k": 40, "top_p": 0.95}
     given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     found = run(capsys, folder, "--prompt", prompt, *given, "--tokens", 40, "--seed", 3)
     assert found == text_after(folder, prompt, 40, seed=3, **options) + "\n"

@@ -240,7 +240,7 @@ def trainings_figure(trainings: Trainings) -> Figure:
         axes.plot(x_F[:1], y_F[:1], "o", markersize=13, markerfacecolor="none",
                   markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
         axes.set_xlim(limits(np.concatenate([flops_N, x_F]), 0.12))
-        axes.set_ylim(limits(np.concatenate([nats_N, y_F]), 0.12))
+        axes.set_ylim(limits(np.concatenate([nats_N, nats_N + front["expected_sd"], y_F]), 0.12))
         cost_axes(axes, "forward FLOPs per token", "nats per token, full length")
         axes.set_title("lower and further left is better", loc="left", color=_TITLE)
         shared_legend(figure)

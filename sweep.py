@@ -43,11 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if problems := experiment.layout_problems():
             raise ValueError("\n".join(problems))
         if arguments.worker:
-            run = join_sweep(experiment, run_dir, arguments.workers)
+            join_sweep(experiment, run_dir, arguments.workers)
         else:
-            run = start_sweep(experiment, run_dir, arguments.workers, again=arguments.retry_failed)
-        run.run()
-        run.finish()
+            start_sweep(experiment, run_dir, arguments.workers, again=arguments.retry_failed)
     return 0
 
 

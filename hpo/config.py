@@ -10,26 +10,13 @@ from pydantic import Field, field_validator, model_validator
 from utils.pareto import LEARNED
 from utils.validation import Section
 
-# Of pruner wilcoxon without a `p`.
-WILCOXON_P = 0.1
-_NEEDS = {"startup": ("tpe", "gp"), "population": ("nsga2",)}
-_PRUNER_NEEDS = {
-    "startup": ("median",),
-    "warmup": ("median",),
-    "min_steps": ("successive_halving", "hyperband"),
-    "factor": ("successive_halving", "hyperband"),
-    "p": ("wilcoxon",),
-}
 
-
-def _check_options(section: Section, kind: str, needs: dict[str, tuple[str, ...]]) -> None:
-    for option, kinds in needs.items():
-        value = getattr(section, option)
-        if value is not None and kind not in kinds:
-            raise ValueError(
-                f"{option}: has no effect with kind {kind}, found {value}; leave it out or give "
-                "null"
-            )
+def _check_effect(section: Section, option: str, kinds: Sequence[str], kind: str) -> None:
+    value = getattr(section, option)
+    if value is not None and kind not in kinds:
+        raise ValueError(
+            f"{option}: has no effect with kind {kind}, found {value}; leave it out or give null"
+        )
 
 
 def _check_differ(name: str, values: Sequence[Any]) -> None:
@@ -71,9 +58,6 @@ class ParameterConfig(Section):
             _check_differ("choices", [as_param(choice) for choice in self.choices])
         else:
             self._check_range()
-        for key, wanted in self.when.items():
-            if wanted == []:
-                raise ValueError(f"when: {key} has no value, so the key would never be in use")
         return self
 
     def _check_range(self) -> None:
@@ -97,14 +81,14 @@ class ParameterConfig(Section):
 class SamplerConfig(Section):
     """Sampler that suggests the next trial."""
 
-    kind: Literal["tpe", "random", "grid", "nsga2", "gp"] = Field(
+    kind: Literal["tpe", "random", "grid", "nsga2"] = Field(
         default="tpe",
         description="tpe: tree-structured Parzen estimator; grid: every combination; nsga2: "
-        "genetic, for several objectives; gp: Gaussian process.",
+        "genetic, for several objectives.",
     )
     seed: int = Field(default=0, ge=0, lt=2**31, description="Of the suggestions.")
     startup: int | None = Field(
-        default=None, ge=1, description="Random trials at first (tpe and gp; default 10)."
+        default=None, ge=1, description="Random trials at first (tpe; default 10)."
     )
     population: int | None = Field(
         default=None, ge=2, description="Trials of a generation (nsga2; default 10)."
@@ -112,42 +96,29 @@ class SamplerConfig(Section):
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "SamplerConfig":
-        _check_options(self, self.kind, _NEEDS)
+        _check_effect(self, "startup", ("tpe",), self.kind)
+        _check_effect(self, "population", ("nsga2",), self.kind)
         return self
 
 
 class PrunerConfig(Section):
-    """Pruner that stops a bad trial early."""
+    """Pruner that stops a bad trial early, by the validations of its search."""
 
-    kind: Literal["none", "median", "successive_halving", "hyperband", "wilcoxon"] = Field(
+    kind: Literal["none", "median", "successive_halving"] = Field(
         default="none",
-        description="median, successive_halving, hyperband: by the validations of the search; "
-        "wilcoxon: by the results of the seeds so far.",
-    )
-    startup: int | None = Field(
-        default=None, ge=1, description="median: trials that are never stopped (default 5)."
-    )
-    warmup: int | None = Field(
-        default=None, ge=0, description="median: first validations that stop no trial (default 1)."
+        description="median: worse than the median of the trials before it; successive_halving: "
+        "one of three goes on.",
     )
     min_steps: int | None = Field(
         default=None,
         ge=1,
-        description="successive_halving, hyperband: search steps that every trial gets "
-        "(default: those until the first validation).",
-    )
-    factor: int | None = Field(
-        default=None,
-        ge=2,
-        description="successive_halving, hyperband: one of so many goes on (default 3).",
-    )
-    p: float | None = Field(
-        default=None, gt=0, lt=1, description="wilcoxon: p value that stops a trial (default 0.1)."
+        description="Search steps that every trial gets (default: those until the first "
+        "validation).",
     )
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "PrunerConfig":
-        _check_options(self, self.kind, _PRUNER_NEEDS)
+        _check_effect(self, "min_steps", ("median", "successive_halving"), self.kind)
         return self
 
 
@@ -178,16 +149,15 @@ class SweepConfig(Section):
     set: dict[str, Any] = Field(
         default={}, description="Settings of the trials only; the best experiment lacks them."
     )
-    baseline: bool = Field(default=True, description="The first trial has the file's own values.")
     trial_minutes: float | None = Field(
         default=None, gt=0, description="Longest time of a trial (default: any)."
     )
     retries: int = Field(
         default=2, ge=0, description="How often a trial is run again whose worker died."
     )
-    keep: tuple[Literal["best", "all"] | Annotated[int, Field(ge=0)], ...] = Field(
-        default=("best",),
-        description="Trials whose checkpoints and models are kept: best, all, numbers.",
+    keep: Literal["best", "all"] = Field(
+        default="best",
+        description="Trials whose checkpoints and models are kept; failed ones keep theirs.",
     )
     storage: str | None = Field(
         default=None,
@@ -215,9 +185,6 @@ class SweepConfig(Section):
     def _options_fit(self) -> "SweepConfig":
         _check_differ("objectives", self.objectives)
         _check_differ("seeds", self.seeds)
-        _check_differ("keep", self.keep)
-        if "all" in self.keep and len(self.keep) > 1:
-            raise ValueError("keep: all keeps every trial; leave the others out")
         if not set(self.objectives) & set(LEARNED):
             raise ValueError(
                 f"objectives: {', '.join(self.objectives)} need no training; add one of "
@@ -231,27 +198,9 @@ class SweepConfig(Section):
                 f"trials: sampler grid runs all its points, found {self.trials}; leave it out or "
                 "give null"
             )
-        self._check_pruner()
+        if self.pruner.kind != "none" and len(self.objectives) * len(self.seeds) > 1:
+            raise ValueError(
+                f"pruner.kind: {self.pruner.kind} follows one run with one objective, found "
+                f"{len(self.seeds)} seeds and {len(self.objectives)} objectives; use none"
+            )
         return self
-
-    def _check_pruner(self) -> None:
-        kind, seeds = self.pruner.kind, len(self.seeds)
-        if kind == "none":
-            return
-        if len(self.objectives) > 1:
-            raise ValueError(
-                f"pruner.kind: {kind} compares one objective, found {len(self.objectives)} "
-                "(objectives); use none"
-            )
-        if kind != "wilcoxon" and seeds > 1:
-            raise ValueError(
-                f"pruner.kind: {kind} follows one run, found {seeds} seeds; use wilcoxon or none"
-            )
-        if kind == "wilcoxon":
-            p = WILCOXON_P if self.pruner.p is None else self.pruner.p
-            least = max(3, 2 + math.floor(-math.log2(p)))  # 0.5 ** (least - 1) < p
-            if seeds < least:
-                raise ValueError(
-                    f"pruner.kind: wilcoxon sees no p below {p} before the last of {seeds} seeds; "
-                    f"give at least {least} or a larger pruner.p"
-                )

@@ -6,42 +6,32 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
-from optuna.pruners import (
-    BasePruner,
-    HyperbandPruner,
-    MedianPruner,
-    NopPruner,
-    SuccessiveHalvingPruner,
-    WilcoxonPruner,
-)
-from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from hpo.config import WILCOXON_P, PrunerConfig, SweepConfig
+from hpo.config import PrunerConfig, SweepConfig
 from hpo.study import number_of
 
-_STARTUP, _POPULATION = 10, 10
-_PRUNER_STARTUP, _PRUNER_WARMUP, _PRUNER_FACTOR = 5, 1, 3
+_STARTUP, _POPULATION, _PRUNER_FACTOR = 10, 10, 3
 
 
 def make_sampler(config: SweepConfig, seed: int) -> BaseSampler:
     """The sampler of a sweep; the points of a grid are enqueued with all their values."""
-    kind, startup = config.sampler.kind, config.sampler.startup or _STARTUP
+    kind = config.sampler.kind
     if kind in ("random", "grid"):
         return RandomSampler(seed=seed)
     if kind == "nsga2":
         return NSGAIISampler(population_size=config.sampler.population or _POPULATION, seed=seed)
+    # All three explicitly, because versions of Optuna differ in their defaults.
+    single = len(config.objectives) == 1
+    conditional = any(parameter.when for parameter in config.space.values())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        if kind == "gp":
-            return GPSampler(n_startup_trials=startup, warn_independent_sampling=False, seed=seed)
-        # All three explicitly, because Optuna 4.9 and 5.0 differ in their defaults.
-        single = len(config.objectives) == 1
-        conditional = any(parameter.when for parameter in config.space.values())
         return TPESampler(
-            n_startup_trials=startup,
+            n_startup_trials=config.sampler.startup or _STARTUP,
             multivariate=single,
             group=single and conditional,
             constant_liar=True,
@@ -92,29 +82,11 @@ class NumberedSampler(BaseSampler):
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
 
-def first_pruned_step(config: PrunerConfig, validate_every: int) -> int:
-    """The search step before which a pruner stops no trial; 0 of one that minds no steps."""
-    if config.kind == "median":
-        warmup = _PRUNER_WARMUP if config.warmup is None else config.warmup
-        # Optuna prunes from n_warmup_steps on, that step included.
-        return warmup * validate_every + 1
-    if config.kind in ("successive_halving", "hyperband"):
-        return config.min_steps or validate_every
-    return 0
-
-
 def make_pruner(config: PrunerConfig, validate_every: int) -> BasePruner:
-    """The pruner for values that are reported at search steps (wilcoxon: at places of seeds)."""
-    first, factor = first_pruned_step(config, validate_every), config.factor or _PRUNER_FACTOR
+    """The pruner for values that are reported at search steps."""
+    first = config.min_steps or validate_every
     if config.kind == "median":
-        startup = config.startup or _PRUNER_STARTUP
-        return MedianPruner(n_startup_trials=startup, n_warmup_steps=first)
+        return MedianPruner(n_warmup_steps=first)
     if config.kind == "successive_halving":
-        return SuccessiveHalvingPruner(min_resource=first, reduction_factor=factor)
-    if config.kind == "hyperband":
-        return HyperbandPruner(min_resource=first, reduction_factor=factor)
-    if config.kind == "wilcoxon":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            return WilcoxonPruner(p_threshold=WILCOXON_P if config.p is None else config.p)
+        return SuccessiveHalvingPruner(min_resource=first, reduction_factor=_PRUNER_FACTOR)
     return NopPruner()

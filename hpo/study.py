@@ -6,42 +6,71 @@ asks for beyond them is surplus, and nobody's.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, get_storage
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
 
-# User attributes of a trial.
+from utils.text import masked
+
+# User attributes of a trial: its number in the sweep, and why it has no value, or not one of its
+# own.
 NUMBER = "number"
 REASON = "reason"
-STOPPED = "stopped"
+STOPPED = "it goes on from its checkpoint"
 _HEARTBEATS = 3  # in the time after which a worker is dead
 _SQLITE_WAIT_S = 120
 _POLL_S = 1.0
+
+
+@contextmanager
+def reached(url: str) -> Iterator[None]:
+    """Say in one line, without a password, that a database cannot be used."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        raise ValueError(_problem(url, error)) from error
+
+
+def _problem(url: str, error: Exception) -> str:
+    cause = error.__cause__ or error
+    said = " ".join(str(getattr(cause, "orig", None) or cause).split())
+    return (
+        f"sweep.storage: {masked(url)} cannot be used ({masked(said):.300}); when it answers, the "
+        "same command goes on"
+    )
 
 
 def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseStorage:
     """Open a database of Optuna's, or make its tables.
 
     A trial whose worker has had no heartbeat for `grace_s` is run again, at most `retries` times.
+
+    Raises:
+        ValueError: the driver is missing, or the URL is none.
     """
-    if url.startswith("postgresql://"):
-        url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-    is_file = url.startswith("sqlite")
     options: dict[str, Any] = {"pool_pre_ping": True}
-    if is_file:
+    if is_file := url.startswith("sqlite"):
         options["connect_args"] = {"timeout": _SQLITE_WAIT_S}
-    storage = RDBStorage(
-        # Optuna fills in {...}, which may stand in a name.
-        url.replace("{", "{{").replace("}", "}}"),
-        options,
-        heartbeat_interval=max(1, grace_s // _HEARTBEATS),
-        grace_period=grace_s,
-        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(retries),
-    )
+    address = url.replace("postgresql://", "postgresql+psycopg://", 1)
+    try:
+        storage = RDBStorage(
+            # Optuna fills in {...}, which may stand in a name.
+            address.replace("{", "{{").replace("}", "}}"),
+            options,
+            heartbeat_interval=max(1, grace_s // _HEARTBEATS),
+            grace_period=grace_s,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(retries),
+        )
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise ValueError(_problem(url, error)) from None
     if is_file:
         _lock_in_transactions(storage.engine)
     return get_storage(storage)
@@ -52,7 +81,6 @@ def _lock_in_transactions(engine: Any) -> None:
 
     SQLite knows no SELECT ... FOR UPDATE, with which Optuna lets one worker alone take a trial.
     """
-    from sqlalchemy import event
 
     def connected(connection: Any, _: object) -> None:
         connection.isolation_level = None  # the driver would begin by itself, too late
@@ -89,25 +117,17 @@ def entries(study: optuna.Study) -> list[Entry]:
     """Every trial of the sweep with its attempts, by number."""
     attempts: dict[int, list[FrozenTrial]] = {}
     for trial in study.get_trials(deepcopy=False):
-        if trial.user_attrs.get(NUMBER) is not None:
+        if NUMBER in trial.user_attrs:
             attempts.setdefault(number_of(trial), []).append(trial)
     return [Entry(number, tuple(trials)) for number, trials in sorted(attempts.items())]
 
 
-def fill(study: optuna.Study, points: Iterable[Mapping[str, Any]]) -> None:
-    """Enqueue a trial for each point that has none: values that are fixed, by key.
-
-    Where there are fewer points than before, trials beyond them that nobody has begun are dropped.
-    """
-    wanted = list(points)
-    known = {entry.number: entry for entry in entries(study)}
-    for number, point in enumerate(wanted):
+def fill(study: optuna.Study, points: Sequence[Mapping[str, Any]]) -> None:
+    """Enqueue a trial for each point that has none: values that are fixed, by key."""
+    known = {entry.number for entry in entries(study)}
+    for number, point in enumerate(points):
         if number not in known:
             study.enqueue_trial(dict(point), user_attrs={NUMBER: number})
-    for number, entry in known.items():
-        if number >= len(wanted) and entry.last.state == TrialState.WAITING:
-            study._storage.set_trial_user_attr(entry.last._trial_id, NUMBER, None)
-            study._storage.set_trial_state_values(entry.last._trial_id, TrialState.FAIL)
 
 
 def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
@@ -125,7 +145,7 @@ def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
 
 def set_aside(trial: optuna.Trial) -> None:
     """End an attempt that was asked to stop, and enqueue the trial for who goes on."""
-    trial.set_user_attr(STOPPED, True)
+    trial.set_user_attr(REASON, STOPPED)
     storage = trial.study._storage
     storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
     run_again(trial.study, storage.get_trial(trial._trial_id))
@@ -137,6 +157,12 @@ def retry_failed(study: optuna.Study) -> int:
     for trial in failed:
         run_again(study, trial)
     return len(failed)
+
+
+def finished_before(trial: optuna.Trial) -> FrozenTrial | None:
+    """A finished trial with the values of this one, so that nothing need be trained again."""
+    done = trial.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return next((other for other in done if other.params == trial.params), None)
 
 
 def wait_for_a_trial(study: optuna.Study, is_ending: Callable[[], bool]) -> bool:

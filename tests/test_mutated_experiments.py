@@ -68,14 +68,13 @@ sweep:
     model.dropout: {choices: [0, 0.1]}
   trials: 7
   objectives: [retrained]
-  seeds: [3, 4, 5, 6, 7]
+  seeds: [3]
   sampler: {kind: tpe, seed: 3, startup: 4}
-  pruner: {kind: wilcoxon, p: 0.1}
+  pruner: {kind: median, min_steps: 20}
   set: {retrain.steps: 100, run.log_every: 7}
-  baseline: false
   trial_minutes: 3
   retries: 1
-  keep: [best, 3]
+  keep: all
   storage: postgresql://u@localhost:5432/d
   grace_s: 20
 """

@@ -153,7 +153,7 @@ def test_a_folder_called_model_in_a_run_stays(
     assert list(own.parent.iterdir()) == [own]
 
 
-@pytest.mark.parametrize("name", ["best.yaml", "best_no_slower.yaml", "pareto/0003.yaml"])
+@pytest.mark.parametrize("name", ["best.yaml", "pareto/0003.yaml"])
 def test_a_sweep_removes_no_experiment_of_the_user(here: Path, capsys: Capture, name: str) -> None:
     path = Path("runs/tiny") / name
     Path("runs/tiny/sweep").mkdir(parents=True)

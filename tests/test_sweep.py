@@ -66,25 +66,19 @@ def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
     assert [row["state"] for row in rows] == ["done", "done"]
     base = next(row for row in rows if row["number"] == "0")
     assert (base["search.tau.schedule"], base["model.slots"]) == ("linear", "4")
-    summary = json.loads((folder / "sweep.json").read_text())
-    best = min(summary["rows"], key=lambda row: row["values"])
-    assert summary["best"] == [best["number"]]
+    best = min(rows, key=lambda row: float(row["retrained"]))
     assert (folder / "sweep.html").exists()
     assert list((folder / "figures").glob("*.png"))
-    written = sorted(path.name for path in folder.glob("best*.yaml"))
-    # On a busy machine no latency is measured, and then nothing is known to be no slower.
-    measured = summary["no_slower"] is not None
-    assert written == (["best.yaml", "best_no_slower.yaml"] if measured else ["best.yaml"])
-    for name in written:
-        assert search.main([str(folder / name), "--check"]) == 0
+    assert search.main([str(folder / "best.yaml"), "--check"]) == 0
     # Started again it has nothing to do, and finds more to do where more trials are wanted.
     assert sweep.main([str(file), "--run", str(folder), "--check"]) == 0
-    result = folder / "trials" / f"{best['number']:04d}" / "seed-0" / "retrain"
+    name = f"{int(best['number']):04d}"
+    result = folder / "trials" / name / "seed-0" / "retrain"
     (found,) = result.glob("*/seed-0/result.json")
-    assert json.loads(found.read_text())["valid"]["bits_per_byte"] == best["values"][0]
+    assert json.loads(found.read_text())["valid"]["bits_per_byte"] == float(best["retrained"])
     # Checkpoints are kept of the best one only.
     kept = {path.relative_to(folder / "trials").parts[0] for path in folder.rglob("*.safetensors")}
-    assert kept == {f"{best['number']:04d}"}
+    assert kept == {name}
 
 
 @pytest.mark.slow
@@ -118,7 +112,7 @@ def test_trials_with_3_workers_some_killed_all_end_once(
     values = Counter(json.dumps(entry.last.params, sort_keys=True) for entry in found)
     assert values.most_common(1)[0][1] == 1
     lost = sum(len(entry.attempts) - 1 for entry in found)
-    assert out.count("; it runs again") == lost
+    assert out.count("its worker died") == lost
     assert lost <= kills
     rows = table(folder)
     assert [row["state"] for row in rows] == ["done"] * trials
@@ -168,10 +162,11 @@ def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
         assert "Go on with:" in out
         assert "Traceback" not in out
         states = [row["state"] for row in table(folder)]
-        assert "stopped" in states
+        assert "waiting" in states
         assert "running" not in states
     again = run(*arguments)
     assert again.returncode == 0, again.stderr
     rows = table(folder)
     assert [row["state"] for row in rows] == ["done"] * 3
-    assert any("search step" in row["went_on_from"] for row in rows)
+    environments = folder.glob("trials/*/seed-0/search/seed-0/environment.json")
+    assert any("resumed" in json.loads(path.read_text()) for path in environments)

@@ -4,7 +4,7 @@ The best of many trials looks better than it is, because it was chosen for it. S
 took no part in the choice. The test split is read here for the first time; pairs share a seed.
 Started again, the same command goes on.
 
-    python -m tools.confirm runs/sweep_tau/best_no_slower.yaml configs/sweep_tau.yaml --workers 2
+    python -m tools.confirm runs/sweep_quick/best.yaml configs/sweep_quick.yaml --workers 2
     python -m tools.confirm a.yaml b.yaml --seeds 100,101,102 --run runs/a_or_b
 
 Writes RUN/NAME/seed-N/ for each, RUN/confirm.csv and RUN/confirm.json.

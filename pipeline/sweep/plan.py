@@ -1,182 +1,127 @@
-"""A sweep as it is planned: its folder, its space, its baseline, the settings of each trial."""
+"""A sweep as it is planned: its folder, its baseline, its study, the settings of each trial."""
 
-import json
-import random
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import optuna
+from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial
 
-from data import Tokenizer, known_losses
 from hpo.config import SweepConfig
+from hpo.samplers import NumberedSampler, make_pruner
 from hpo.space import Space
+from hpo.study import fill, open_storage
 from pipeline.experiment import Experiment, changed_settings, with_settings
-from pipeline.experiment_sweep import DRAWS, number_kinds
+from pipeline.experiment_sweep import space_of
+from training.run_dir import identity_hash
 from utils.text import masked
 from utils.validation import Section, show
 
+# Written last: until it is there, no worker joins.
+IDENTITY = "parnas:identity"
+# What may change between two starts of a sweep.
+_FREE = {"trials", "trial_minutes", "retries", "keep", "storage", "grace_s"}
+
 
 @dataclass(frozen=True)
-class Baseline:
-    """The experiment file's own values as Optuna stores them, or why the space lacks them.
+class Sweep:
+    """A sweep in its run folder.
 
-    With `sweep.baseline: false` there is neither.
+    `experiment` has the values of the baseline; `baseline` has them as Optuna stores them, or is
+    None where the space lacks them, for the reason `no_baseline`.
     """
 
-    params: dict[str, Any] | None = None
-    reason: str = ""
+    experiment: Experiment
+    config: SweepConfig
+    space: Space
+    run: Path
+    baseline: dict[str, Any] | None
+    no_baseline: str
+
+    @property
+    def own(self) -> Path:
+        """The folder of what the sweep keeps of itself."""
+        return self.run / "sweep"
+
+    @property
+    def own_experiment(self) -> Path:
+        """The experiment with its section `sweep`, as it was last started."""
+        return self.own / "experiment.yaml"
+
+    def trial(self, number: int) -> Path:
+        """The folder of a trial, which has a run directory `seed-N` for each seed."""
+        return self.run / "trials" / f"{number:04d}"
+
+    @property
+    def database(self) -> Path:
+        """The study of a sweep without `sweep.storage`."""
+        return self.own / "study.db"
+
+    @property
+    def storage(self) -> str:
+        """The URL of the study's database, with its password."""
+        return self.config.storage or f"sqlite:///{self.database}"
+
+    def of_trials(self, key: str) -> Any:
+        """The value that trials have at a key of `run`."""
+        return self.config.set.get(f"run.{key}", getattr(self.experiment.run, key))
 
 
-def space_of(experiment: Experiment) -> Space:
-    """The space of an experiment with a sweep."""
+def sweep_of(experiment: Experiment, run: Path) -> Sweep:
+    """The sweep of an experiment that has one."""
     assert experiment.sweep is not None
-    space = experiment.sweep.space
-    return Space(space, number_kinds(Experiment, space))
+    space = space_of(experiment)
+    return Sweep(experiment, experiment.sweep, space, run, *baseline(experiment, space))
 
 
-def baseline(experiment: Experiment, space: Space) -> Baseline:
-    """The trial that is the experiment as its file has it (but for `sweep.set`)."""
+def baseline(experiment: Experiment, space: Space) -> tuple[dict[str, Any] | None, str]:
+    """Params of the trial that is the experiment as its file has it, or why the space lacks it."""
     own: dict[str, Any] = {}
     reasons: list[str] = []
     for key in space.keys:
         if key not in space.inactive(own):
             own[key] = _own_value(experiment, space, key)
             if not space.holds(key, own[key]):
-                reasons.append(f"{key} is {show(own[key])} there, not in {space.describe(key)}")
-    given = experiment.model_dump(mode="json", exclude_defaults=True)
+                reasons.append(f"{key} is {show(own[key])} there, outside its range or choices")
+    bare, _ = changed_settings(experiment, {})
     reasons += [
         f"it sets {key}, which 'when' leaves out"
         for key in space.inactive(own)
-        if _value_at(given, key) is not None
+        if changed_settings(experiment, {}, [key])[0] != bare
     ]
-    return Baseline(None, "; ".join(reasons)) if reasons else Baseline(space.params(own))
+    return (None, "; ".join(reasons)) if reasons else (space.params(own), "")
 
 
 def _own_value(experiment: Experiment, space: Space, key: str) -> Any:
     """The choice that changes nothing; of a range what the file says, or the default in use."""
     bare, _ = changed_settings(experiment, {})
-    for choice in space.choices(key) or ():
+    for choice in space.choices(key):
         if changed_settings(experiment, {key: choice})[0] == bare:
             return choice
-    value = _value_at(experiment.model_dump(mode="json"), key)
-    if value is not None:
-        return value
     *sections, last = key.split(".")
     section: Any = experiment
     for name in sections:
         section = getattr(section, name, None)
-    # Where the section alone says which value a key that is left out has.
-    return section.left_out().get(last) if isinstance(section, Section) else None
-
-
-def _value_at(data: Any, key: str) -> Any:
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
-
-
-class SweepPaths:
-    """The paths below a sweep's run directory: its own folder, and one for each trial.
-
-    `own_experiment` has the section `sweep` as it was last started; `database` is Optuna's, where
-    the experiment names no other one.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self.run = run
-        self.own, self.trials = run / "sweep", run / "trials"
-        self.own_experiment, self.database = self.own / "experiment.yaml", self.own / "study.db"
-
-    def trial(self, number: int) -> Path:
-        """The folder of a trial."""
-        return self.trials / f"{number:04d}"
-
-    def seed(self, number: int, seed: int) -> Path:
-        """The run directory of a trial and a seed."""
-        return self.trial(number) / f"seed-{seed}"
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep; `config` is the section `sweep` of its experiment, whose values are the baseline."""
-
-    experiment: Experiment
-    config: SweepConfig
-    space: Space
-    paths: SweepPaths
-    baseline: Baseline
-
-    @property
-    def storage(self) -> str:
-        """The URL of the study's database."""
-        return self.config.storage or f"sqlite:///{self.paths.database.resolve()}"
-
-    @property
-    def shown_storage(self) -> str:
-        """The URL as it may stand on a screen or in a file."""
-        return masked(self.config.storage or f"sqlite:///{self.paths.database}")
-
-
-def sweep_of(experiment: Experiment, run: Path) -> Sweep:
-    """The sweep of an experiment that has one."""
-    config, space = experiment.sweep, space_of(experiment)
-    assert config is not None
-    own = baseline(experiment, space) if config.baseline else Baseline()
-    return Sweep(experiment, config, space, SweepPaths(run), own)
+    value = getattr(section, last, None)
+    if value is None and isinstance(section, Section):
+        # The section alone says which value a key that is left out has.
+        return section.left_out().get(last)
+    return value
 
 
 def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:
-    """The experiment of a trial, for all of its seeds.
+    """The experiment of a trial, for all of its seeds; nobody looks at its figures.
 
     Raises:
         ValueError: its values do not go together.
     """
-    here = {
-        "run.figures": False,
-        "run.trackers": [],
-        "run.threads": asked_threads(sweep) or threads,
-        "derive.gap": False,
-    }
-    return with_settings(
-        sweep.experiment, {**sweep.config.set, **values, **here}, sweep.space.inactive(values)
-    )
-
-
-def asked_threads(sweep: Sweep) -> int | None:
-    """The threads of a trial that the file asks for; None where a worker's share decides."""
-    threads: int | None = sweep.config.set.get("run.threads", sweep.experiment.run.threads)
-    return threads
-
-
-def validate_every(sweep: Sweep) -> int:
-    """After how many search steps trials validate, which is when a pruner is asked."""
-    steps: int = sweep.config.set.get("run.validate_every", sweep.experiment.run.validate_every)
-    return steps
-
-
-def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:
-    """Refuse a sweep whose trials would have no bits per byte, by which they are compared.
-
-    The tokenizer is the experiment's own, which has seen the text.
-
-    Raises:
-        ValueError: a trial's tokenizer loses text, or its model cannot be had.
-        OSError: its model cannot be read.
-    """
-    source = random.Random(0)
-    varies = any(key.startswith("data.tokenizer") for key in sweep.space.keys)
-    for _ in range(DRAWS if varies else 1):
-        config = trial_experiment(sweep, sweep.space.draw(source), threads=1).data.tokenizer
-        own = config == sweep.experiment.data.tokenizer
-        if losses := tokenizer.losses if own else known_losses(config):
-            settings = json.dumps(config.model_dump(exclude_defaults=True))
-            raise ValueError(
-                f"data.tokenizer: with {settings} trials have no bits per byte, by which they are "
-                f"compared ({'; '.join(losses)}); use a lossless one (kind bpe, unigram or bytes, "
-                "without lower_case)"
-            )
+    unseen = {"run.figures": False, "run.trackers": [], "derive.gap": False}
+    settings = {**unseen, "run.threads": threads, **sweep.config.set, **values}
+    return with_settings(sweep.experiment, settings, sweep.space.inactive(values))
 
 
 def chosen_experiment(sweep: Sweep, params: Mapping[str, Any]) -> Experiment:
@@ -187,13 +132,10 @@ def chosen_experiment(sweep: Sweep, params: Mapping[str, Any]) -> Experiment:
 
 def is_baseline(sweep: Sweep, trial: FrozenTrial) -> bool:
     """True where a trial has the experiment file's own values, whoever suggested it."""
-    own = sweep.baseline.params
-    params = trial.params or trial.system_attrs.get("fixed_params", {})
-    return (
-        own is not None
-        and params.keys() == own.keys()
-        and all(sweep.space.is_same(key, params[key], own[key]) for key in own)
-    )
+    own, params = sweep.baseline, trial.params or trial.system_attrs.get("fixed_params", {})
+    if own is None or params.keys() != own.keys():
+        return False
+    return sweep.space.values(params) == sweep.space.values(own)
 
 
 def points(sweep: Sweep) -> list[dict[str, Any]]:
@@ -201,4 +143,89 @@ def points(sweep: Sweep) -> list[dict[str, Any]]:
     if sweep.config.sampler.kind == "grid":
         return sweep.space.grid()
     assert sweep.config.trials is not None
-    return [sweep.baseline.params or {}, *[{}] * (sweep.config.trials - 1)]
+    return [sweep.baseline or {}, *[{}] * (sweep.config.trials - 1)]
+
+
+def identity(sweep: Sweep) -> dict[str, Any]:
+    """Sections by which trials can be compared: those of another sweep are not this one's."""
+    experiment, run = sweep.experiment, sweep.experiment.run
+    return {
+        **run.model_dump(include={"precision", "micro_batches", "validate_every"}),
+        **experiment.model_dump(mode="json", include={"data", "derive"}),
+        "model": experiment.model.identity(),
+        "retrain": experiment.retrain.identity(),
+        "search": experiment.search.identity(),
+        "sweep": sweep.config.model_dump(mode="json", exclude=_FREE),
+    }
+
+
+def create_study(sweep: Sweep, inputs: Mapping[str, str]) -> optuna.Study:
+    """Make the study where it is not there yet, with every trial enqueued.
+
+    Raises:
+        ValueError: the storage cannot be used, holds another sweep of this name, or lacks the one
+            that was begun.
+    """
+    study = optuna.create_study(
+        storage=_storage(sweep),
+        study_name=_name(sweep),
+        directions=["minimize"] * len(sweep.config.objectives),
+        load_if_exists=True,
+    )
+    if IDENTITY in study.user_attrs:
+        _check(study, sweep, inputs)
+    elif (begun := sweep.run / "trials").exists():
+        raise ValueError(
+            f"{masked(sweep.storage)}: no study {_name(sweep)}, though {begun} holds trials that "
+            "it knew; put it back, give the sweep.storage of before, or use another --run directory"
+        )
+    study.set_metric_names(list(sweep.config.objectives))
+    fill(study, points(sweep))
+    study.set_user_attr(IDENTITY, _identity_of(sweep, inputs))
+    return _ready(study, sweep)
+
+
+def join_study(sweep: Sweep, inputs: Mapping[str, str]) -> optuna.Study:
+    """Open the study that another process has made.
+
+    Raises:
+        ValueError: it is not there, or is another sweep's.
+    """
+    if sweep.config.storage is not None or sweep.database.exists():
+        with suppress(KeyError):
+            study = optuna.load_study(study_name=_name(sweep), storage=_storage(sweep))
+            if IDENTITY in study.user_attrs:
+                _check(study, sweep, inputs)
+                return _ready(study, sweep)
+    raise ValueError(f"{masked(sweep.storage)}: no sweep there yet; start it with sweep.py")
+
+
+def _storage(sweep: Sweep) -> optuna.storages.BaseStorage:
+    warnings.simplefilter("ignore", ExperimentalWarning)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return open_storage(sweep.storage, sweep.config.grace_s, sweep.config.retries)
+
+
+def _name(sweep: Sweep) -> str:
+    """The run folder's in a shared database; in the folder's own one, which may be renamed, one."""
+    return "sweep" if sweep.config.storage is None else sweep.run.resolve().name
+
+
+def _identity_of(sweep: Sweep, inputs: Mapping[str, str]) -> str:
+    return identity_hash({**identity(sweep), **inputs})
+
+
+def _check(study: optuna.Study, sweep: Sweep, inputs: Mapping[str, str]) -> None:
+    """Raise ValueError where a study's trials could not be compared with this experiment's."""
+    if study.user_attrs[IDENTITY] != _identity_of(sweep, inputs):
+        raise ValueError(
+            f"study {study.study_name}: is that of another experiment, space, text or tokenizer; "
+            "repeat the file and the --set of its first start, or use another --run directory "
+            "(python-stdlib differs between versions of Python)"
+        )
+
+
+def _ready(study: optuna.Study, sweep: Sweep) -> optuna.Study:
+    study.sampler = NumberedSampler(sweep.config)
+    study.pruner = make_pruner(sweep.config.pruner, sweep.of_trials("validate_every"))
+    return study

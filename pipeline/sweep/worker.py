@@ -18,9 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import torch
 
-from hpo.study import NUMBER, REASON, set_aside, wait_for_a_trial
+from hpo.study import (
+    NUMBER,
+    REASON,
+    finished_before,
+    number_of,
+    reached,
+    set_aside,
+    wait_for_a_trial,
+)
 from model import Architecture
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
@@ -30,19 +37,14 @@ from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, ope
 from pipeline.run_files import read_result, search_folder
 from pipeline.search import check_searchable, finish_searches, search_trainer
 from pipeline.summary import show_report
-from pipeline.sweep.plan import Sweep, trial_experiment
-from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem
-from training.run_dir import commit, read_rows
+from pipeline.sweep.plan import Sweep, join_study, trial_experiment
+from training.run_dir import read_rows
 from training.signals import Diverged, Stopped, StopRequest
 from utils.cores import usable_cores
-from utils.files import read_object, words_of, write_whole
+from utils.files import words_of, write_whole
 
 # Exit code of a worker that nothing is left for, and of one for which a second one would not help.
 DONE, USELESS = 0, 2
-NO_BITS = (
-    "sweep.objectives: no bits per byte, because the tokenizer may lose text; use a lossless one "
-    "(kind bpe, unigram or bytes, without lower_case)"
-)
 
 
 def share_of_threads(workers: int) -> int:
@@ -59,14 +61,13 @@ def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) ->
     if gpu is not None and sweep.experiment.run.device in ("auto", "cuda"):
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     try:
-        with StopRequest().listening() as stop:
+        with reached(sweep.storage), StopRequest().listening() as stop:
             study = join_study(sweep, inputs)
-            objective = Objective(sweep, stop, gpu, threads)
+            objective = Objective(sweep, stop, threads)
             while wait_for_a_trial(study, lambda: stop.number is not None):
                 study.optimize(objective, n_trials=1, catch=(Exception,))
-    except (*STORAGE_ERRORS, ValueError, OSError) as error:
-        problem = storage_problem(sweep, error) if isinstance(error, STORAGE_ERRORS) else error
-        print(problem, file=sys.stderr, flush=True)
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr, flush=True)
         sys.exit(USELESS)
     except KeyboardInterrupt:
         pass  # asked a second time
@@ -91,7 +92,6 @@ class Objective:
 
     sweep: Sweep
     stop: StopRequest
-    gpu: str | None
     threads: int
 
     def __call__(self, trial: optuna.Trial) -> list[float]:
@@ -101,17 +101,19 @@ class Objective:
             Failed, TrialPruned: how else it ended; the reason stands in its attributes.
             SystemExit: this process was asked to stop, and the trial waits for another one.
         """
-        if trial.user_attrs.get(NUMBER) is None:
+        if NUMBER not in trial.user_attrs:
             raise Failed("surplus: two workers asked for the last trial")
-        facts: dict[str, Any] = {"host": socket.gethostname(), "gpu": self.gpu, "runs": {}}
-        facts |= {"threads": self.threads, "torch": torch.__version__, "commit": commit()}
-        for name, value in facts.items():
-            trial.set_user_attr(name, value)
-        folder = self.sweep.paths.trial(int(trial.user_attrs[NUMBER]))
+        trial.set_user_attr("host", socket.gethostname())
+        folder = self.sweep.trial(int(trial.user_attrs[NUMBER]))
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with _output_to(folder / "trial.log"), _at_most(self.sweep.config.trial_minutes):
-                return self._run_seeds(trial, folder)
+                values = self.sweep.space.suggest(trial)
+                if (same := finished_before(trial)) is not None:
+                    trial.set_user_attr("runs", same.user_attrs["runs"])
+                    trial.set_user_attr(REASON, f"as trial {number_of(same)}")
+                    return same.values
+                return self._run_seeds(trial, values, folder)
         except (Stopped, KeyboardInterrupt):
             set_aside(trial)
             raise SystemExit(DONE) from None
@@ -119,27 +121,21 @@ class Objective:
             trial.set_user_attr(REASON, _reason(error))
             raise
 
-    def _run_seeds(self, trial: optuna.Trial, folder: Path) -> list[float]:
-        config, pruner = self.sweep.config, self.sweep.config.pruner.kind
-        experiment = trial_experiment(self.sweep, self.sweep.space.suggest(trial), self.threads)
+    def _run_seeds(
+        self, trial: optuna.Trial, values: Mapping[str, Any], folder: Path
+    ) -> list[float]:
+        config = self.sweep.config
+        experiment = trial_experiment(self.sweep, values, self.threads)
+        pruned = None if config.pruner.kind == "none" else trial
         runs: dict[str, dict[str, Any]] = {}
-        for place, seed in enumerate(config.seeds):
-            outcome = run_seed(
-                seeded(experiment, seed),
-                config.objectives,
-                self.sweep.paths.seed(int(folder.name), seed),
-                self.stop,
-                trial if pruner not in ("none", "wilcoxon") else None,
-            )
-            values = [outcome.objectives[name] for name in config.objectives]
-            runs[str(seed)] = {"values": values, **outcome.facts}
+        for seed in config.seeds:
+            run, one = folder / f"seed-{seed}", seeded(experiment, seed)
+            found, architecture = run_seed(one, config.objectives, run, self.stop, pruned)
+            scores = [found[name] for name in config.objectives]
+            runs[str(seed)] = {"values": scores, "architecture": architecture.to_json()}
             trial.set_user_attr("runs", runs)
-            if pruner == "wilcoxon":
-                trial.report(values[0], place)
-                if trial.should_prune() and place + 1 < len(config.seeds):
-                    raise optuna.TrialPruned(f"after {place + 1} of {len(config.seeds)} seeds")
         by_objective = zip(*(run["values"] for run in runs.values()), strict=True)
-        return [statistics.fmean(values) for values in by_objective]
+        return [statistics.fmean(each) for each in by_objective]
 
 
 @contextmanager
@@ -184,25 +180,18 @@ def _reason(error: Exception) -> str:
     return " ".join(words.split())[:300]
 
 
-@dataclass(frozen=True)
-class SeedOutcome:
-    """Result of one run of a trial: objectives by name, and facts for the table."""
-
-    objectives: dict[str, float]
-    facts: dict[str, Any]
-
-
 def run_seed(
     experiment: Experiment,
     objectives: Sequence[str],
     run: Path,
     stop: StopRequest,
     pruned: optuna.Trial | None,
-) -> SeedOutcome:
+) -> tuple[dict[str, float], Architecture]:
     """Search, derive and, with the objective `retrained`, retrain in the run folder `run`.
 
-    A run that was begun there goes on. `stop` is asked between two phases; a training has one of
-    its own. The trial `pruned` hears of the search's validations.
+    Returns the objectives that are known, by name, and what was derived. A run that was begun there
+    goes on. `stop` is asked between two phases; a training has one of its own. The trial `pruned`
+    hears of the search's validations.
 
     Raises:
         Stopped: this process was asked to end; the state is saved.
@@ -213,6 +202,8 @@ def run_seed(
     write_whole(run / "experiment.yaml", dump_experiment(experiment))
     check_searchable(experiment)
     plan = set_up(experiment, run)
+    if losses := plan.prepared.tokenizer.losses:
+        raise Failed(f"data.tokenizer: no bits per byte to compare: {'; '.join(losses)}")
     trainer = search_trainer(plan)
     if pruned is not None:
         metrics = trainer.folder / "metrics.jsonl"
@@ -227,8 +218,14 @@ def run_seed(
     show_report(plan)
     _go_on(stop)
     architecture = find_architecture(plan, None, None)
-    result = _retrain(plan, architecture) if "retrained" in objectives else None
-    return _outcome(plan, architecture, result, objectives)
+    costs = architecture.costs
+    assert costs is not None, "a derivation writes them"
+    values = {"flops": costs.flops_per_token, "parameters": float(costs.parameters)}
+    if onehot := search_curve(search_folder(run, plan.seed) / "metrics.jsonl", "onehot"):
+        values["onehot"] = onehot[max(onehot)]
+    if "retrained" in objectives:
+        values["retrained"] = read_result(_retrain(plan, architecture))["valid"]["bits_per_byte"]
+    return values, architecture
 
 
 def _go_on(stop: StopRequest) -> None:
@@ -273,44 +270,7 @@ class Pruning:
 def search_curve(metrics: Path, net: str) -> dict[int, float]:
     """Bits per byte of validation by step of a search, as far as it is."""
     return {
-        row["step"]: _bits(row)
+        row["step"]: row["bits_per_byte"]
         for row in read_rows(metrics)
         if row.get("kind") == "valid" and row.get("net") == net
     }
-
-
-def _outcome(
-    plan: RunPlan, architecture: Architecture, result: Path | None, objectives: Sequence[str]
-) -> SeedOutcome:
-    costs = architecture.costs
-    assert costs is not None, "a derivation writes them"
-    values = {"flops": costs.flops_per_token, "parameters": float(costs.parameters)}
-    onehot = search_curve(search_folder(plan.run_dir, plan.seed) / "metrics.jsonl", "onehot")
-    if onehot or "onehot" in objectives:  # a search whose alpha stands still has no such net
-        values["onehot"] = onehot[max(onehot)]
-    if result is not None:
-        values["retrained"] = _bits(read_result(result)["valid"])
-    folders = [search_folder(plan.run_dir, plan.seed), *([result.parent] if result else [])]
-    return SeedOutcome(
-        objectives=values,
-        facts={
-            "layout": architecture.letters(),
-            "parameters": costs.parameters,
-            "flops_per_token": costs.flops_per_token,
-            "went_on_from": [line for folder in folders for line in _resumes(plan, folder)],
-            "architecture": architecture.to_json(),
-        },
-    )
-
-
-def _resumes(plan: RunPlan, folder: Path) -> list[str]:
-    """The steps from which a phase of a run went on."""
-    content = read_object(folder / "environment.json")
-    phase = folder.relative_to(plan.run_dir).parts[0]
-    return [f"{phase} step {int(entry['step'])}" for entry in content.get("resumed", [])]
-
-
-def _bits(scores: Mapping[str, Any]) -> float:
-    if (bits := scores["bits_per_byte"]) is None:
-        raise ValueError(NO_BITS)
-    return float(bits)

@@ -1,6 +1,6 @@
 """One self-contained HTML page about a sweep, also while it runs: the answer first."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from report import html
@@ -8,25 +8,26 @@ from report.layouts import Palette, palette_of, stack
 from report.sweep.tables import headline, warning
 from report.sweep.trials import (
     Row,
-    Sweep,
+    Summary,
     baseline_of,
     counts,
     done,
+    front,
+    in_order,
     keys_of,
     short_keys,
-    valueless,
 )
 from utils.text import compact
 
-_MOST_ROWS, _MOST_COLUMNS, _MOST_STACKS = 50, 9, 4
+_MOST_ROWS, _MOST_STACKS = 50, 4
 _CAPTIONS = {  # beginning of a figure's name: what it shows
-    "history": "Every trial in order, and the best so far.",
+    "history": "Every trial in order, and the best so far; one on the upper edge is worse.",
     "pareto": "What the finished trials reach; on the line no trial is beaten in all objectives.",
-    "importances": (
-        "How much of the differences each setting explains by itself, among the trials that have "
-        "it, equal settings once; a bar that ends below its mark is no more than chance."
+    "slice": (
+        "The value over each setting; paler marks are earlier trials. Above a panel: how much of "
+        "the differences the setting explains by itself, among the trials that have it, and what "
+        "chance alone reaches."
     ),
-    "slice": "The value over each setting; paler marks are earlier trials.",
 }
 _HOW = {  # name of a command: what it is for
     "sweep": "Go on, or run what is left:",
@@ -35,25 +36,23 @@ _HOW = {  # name of a command: what it is for
 }
 
 
-def write_sweep_report(run: Path, sweep: Sweep) -> Path:
-    """Write `sweep.html` into the sweep's folder, with the figures that lie there."""
+def write_sweep_report(run: Path, sweep: Summary, figures: Sequence[Path]) -> Path:
+    """Write `sweep.html` into the sweep's folder, with its figures."""
     palette = palette_of((row.layout or "").split() for row in sweep.rows)
     # The best trials, or all that no other one beats, behind the baseline.
     baseline = baseline_of(sweep.rows)
-    best = [row for row in done(sweep.rows) if row.number in sweep.best and row != baseline]
-    best = [baseline, *best] if baseline and sweep.best else best
+    best = [row for row in front(sweep.rows) if row != baseline]
+    best = [baseline, *best] if baseline else best
     sections = [
         _result(sweep, best, palette),
-        _best(sweep, best) if best else None,
-        _figures(run / "figures"),
-        _finished(sweep) if done(sweep.rows) else None,
-        _others(sweep),
+        _figures(figures) if figures else None,
+        _trials(sweep),
         _how(sweep),
     ]
     return html.write_page(run / "sweep.html", sweep.name, sections, palette.block_px)
 
 
-def _result(sweep: Sweep, best: list[Row], palette: Palette) -> html.Section:
+def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
     """The first screen: the layouts that were found beside the baseline's, and what is said."""
     finished = bool(done(sweep.rows))
     found = [row for row in best if row.layout][:_MOST_STACKS]
@@ -68,84 +67,53 @@ def _result(sweep: Sweep, best: list[Row], palette: Palette) -> html.Section:
         confirm=sweep.commands.get("confirm") if finished else None,
         facts={
             "trials": f"{counts(sweep.rows)} (of {len(sweep.rows)})",
-            "minimised": "; ".join(f"{goal.name}, {goal.shown_unit}" for goal in sweep.objectives),
-            "sampler": sweep.sampler,
-            "pruner": sweep.pruner,
-            "storage": sweep.storage,
+            "minimised": "; ".join(f"{goal.name}, {goal.unit}" for goal in sweep.objectives),
+            **sweep.facts,
         },
     )
     return html.Section("answer", "Result", body)
 
 
-def _reached(sweep: Sweep, row: Row) -> list[str]:
+def _reached(sweep: Summary, row: Row) -> list[str]:
     """Values of a trial, one for each objective."""
-    goals = zip(sweep.objectives, row.values or [], strict=True)
-    return [f"{goal.text(value)} {goal.shown_unit}" for goal, value in goals]
+    values = zip(row.shown_values(sweep.objectives), sweep.objectives, strict=True)
+    return [f"{value} {goal.unit}" for value, goal in values]
 
 
-def _best(sweep: Sweep, best: list[Row]) -> html.Section:
-    """The settings of the best trial, or of all that no other one beats, beside the baseline's."""
-    shown = best[:_MOST_COLUMNS]
-    head = [("setting", ""), *((row.name, "") for row in shown)]
-    rows = [(False, [key, *(row.setting(key) for row in shown)]) for key in keys_of(shown)]
-    rows.append((False, ["layout found", *(row.shown_layout for row in shown)]))
-    more = len(best) - len(shown)
-    title = "Settings of the best trial" if len(sweep.objectives) == 1 else "The Pareto front"
-    notes = [f"{more} more in the table below"] if more > 0 else []
-    return html.exhibit("best", title, html.Table(head, rows, left=1, label=title), notes=notes)
+def _figures(figures: Sequence[Path]) -> html.Section:
+    pictures = []
+    for path in figures:
+        kind = path.stem.partition("-")[0]
+        caption = _CAPTIONS[kind]
+        pictures.append(html.Picture(path.read_bytes(), caption, f"Chart, {kind}: {caption}"))
+    return html.exhibit("figures", "Figures", pictures=pictures)
 
 
-def _figures(folder: Path) -> html.Section | None:
-    pictures = [
-        html.Picture(path.read_bytes(), caption, f"Chart, {beginning}: {caption}")
-        for beginning, caption in _CAPTIONS.items()
-        for path in sorted([*folder.glob(f"{beginning}.png"), *folder.glob(f"{beginning}-*.png")])
-    ]
-    return html.exhibit("figures", "Figures", pictures=pictures) if pictures else None
-
-
-def _finished(sweep: Sweep) -> html.Section:
-    rows, keys = done(sweep.rows), keys_of(sweep.rows)
-    more = len(rows) - _MOST_ROWS
-    head = [("trial", ""), ("layout", "")]
-    head += [(goal.name, goal.shown_unit) for goal in sweep.objectives]
+def _trials(sweep: Summary) -> html.Section:
+    """All trials that were begun: the finished ones by their values, then failed and other ones."""
+    rows = [row for row in in_order(sweep.rows) if row.state != "waiting"]
+    keys, best = keys_of(sweep.rows), front(sweep.rows)
+    head = [("trial", ""), ("state", ""), ("layout", "")]
+    head += [(goal.name, goal.unit) for goal in sweep.objectives]
     head += [(end, key.removesuffix(end).rstrip(".")) for key, end in short_keys(keys).items()]
-    head += [("parameters", ""), ("MFLOP", "per token"), ("latency", "ms"), ("attempts", "")]
-    head += [("time", "s"), ("host", "")]
+    head += [("parameters", ""), ("FLOPs", "per token"), ("attempts", ""), ("time", "s")]
+    head += [("host", ""), ("reason", "")]
     cells = []
     for row in rows[:_MOST_ROWS]:
-        goals = zip(sweep.objectives, row.values or [], strict=True)
-        shown = [row.name, row.shown_layout, *(goal.text(value) for goal, value in goals)]
+        shown = [row.name, row.state, row.shown_layout, *row.shown_values(sweep.objectives)]
         shown += [row.setting(key) for key in keys]
-        shown += ["-" if row.parameters is None else compact(row.parameters), row.mflop]
-        shown += [row.latency, str(row.attempts)]
+        shown += [_size(row.parameters), _size(row.flops_per_token), str(row.attempts)]
         shown += ["-" if row.elapsed_s is None else f"{row.elapsed_s:.0f}", row.host or "-"]
-        cells.append((row.number in sweep.best, shown))
-    body = html.render(
-        "sweep_trials.html.j2",
-        table=html.Table(head, cells, left=2, label="finished trials"),
-        more=f"and {more} more: trials.csv" if more > 0 else "",
-        latency=sweep.latency_note,
-        latency_key=json.dumps(sweep.latency_key, indent=1) if sweep.latency_key else "",
-    )
-    return html.Section("finished", "Finished trials", body)
+        cells.append((row in best, [*shown, row.reason or ""]))
+    more = [f"and {len(rows) - _MOST_ROWS} more: trials.csv"] if len(rows) > _MOST_ROWS else []
+    table = html.Table(head, cells, left=3, label="trials")
+    return html.exhibit("trials", "Trials", table, notes=more)
 
 
-def _others(sweep: Sweep) -> html.Section | None:
-    """Trials without a value: the failed ones first, with their reasons."""
-    keys = short_keys(keys_of(sweep.rows))
-    cells = []
-    for row in valueless(sweep.rows):
-        settings = ", ".join(f"{keys[key]} {row.setting(key)}" for key in row.params)
-        said = [row.name, row.state, row.reason or "-", settings, row.host or "-"]
-        if row.state != "waiting":
-            cells.append((False, [*said, str(row.attempts)]))
-    head = [(name, "") for name in ("trial", "state", "reason", "settings", "host", "attempts")]
-    table = html.Table(head, cells, left=5, label="trials without a value")
-    return html.exhibit("others", "Trials without a value", table) if cells else None
+def _size(number: float | None) -> str:
+    return "-" if number is None else compact(number)
 
 
-def _how(sweep: Sweep) -> html.Section | None:
+def _how(sweep: Summary) -> html.Section:
     known = {text: sweep.commands[name] for name, text in _HOW.items() if name in sweep.commands}
-    body = html.render("sweep_commands.html.j2", steps=known)
-    return html.Section("how", "How to go on", body) if known else None
+    return html.Section("how", "How to go on", html.render("sweep_commands.html.j2", steps=known))

@@ -19,19 +19,8 @@ class Objective:
     name: str
     unit: str
 
-    def scaled(self, value: float) -> float:
-        """The value in the unit that is shown."""
-        return value / 1e6 if self.name == "flops" else value
-
-    @property
-    def shown_unit(self) -> str:
-        """The unit in plain words; FLOPs come in millions."""
-        return "MFLOP per token" if self.name == "flops" else self.unit
-
     def text(self, value: float) -> str:
-        """The value alone, in the shown unit."""
-        if self.name == "flops":
-            return f"{self.scaled(value):.2f}" if value < 1e9 else f"{self.scaled(value):.0f}"
+        """The value alone: four decimals, or three digits of a large one."""
         return compact(value) if abs(value) >= 1000 else f"{value:.4f}"
 
 
@@ -53,15 +42,9 @@ class Row:
     network: str | None = None
     parameters: float | None = None
     flops_per_token: float | None = None
-    latency_ms: float | None = None
     attempts: int = 1
-    went_on_from: list[str] = field(default_factory=list)
     elapsed_s: float | None = None
     host: str | None = None
-    threads: int | None = None
-    gpu: str | None = None
-    torch: str | None = None
-    commit: str | None = None
 
     @property
     def name(self) -> str:
@@ -73,15 +56,11 @@ class Row:
         """The layout without blanks, `-` where there is none."""
         return tight_layout(self.layout or "-")
 
-    @property
-    def mflop(self) -> str:
-        """Millions of FLOPs per token."""
-        return "-" if self.flops_per_token is None else f"{self.flops_per_token / 1e6:.2f}"
-
-    @property
-    def latency(self) -> str:
-        """The latency in ms."""
-        return "-" if self.latency_ms is None else f"{self.latency_ms:.3g}"
+    def shown_values(self, goals: Sequence[Objective]) -> list[str]:
+        """The value in each objective, `-` where there is none."""
+        if self.values is None:
+            return ["-"] * len(goals)
+        return [goal.text(value) for goal, value in zip(goals, self.values, strict=True)]
 
     def setting(self, key: str) -> str:
         """The value of a setting, `-` where the trial does not have it."""
@@ -89,19 +68,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """The content of a run's `sweep.json`; rows by number, `best` by the first objective."""
+class Summary:
+    """What a sweep's page says; rows by number, `facts` and `commands` by their names."""
 
     name: str
     objectives: list[Objective]
     rows: list[Row]
-    best: list[int]
-    no_slower: int | None
-    latency_note: str
-    latency_key: dict[str, Any]
-    sampler: str
-    pruner: str
-    storage: str
+    facts: dict[str, str]
     commands: dict[str, str]
 
 
@@ -111,29 +84,23 @@ def done(rows: Sequence[Row]) -> list[Row]:
     return sorted(finished, key=lambda row: (row.values, not row.baseline, row.number))
 
 
-def distinct_trials(rows: Sequence[Row]) -> list[Row]:
-    """The finished trials without those that have another one's network and values."""
-    finished = done(rows)
-    networks = [row.network or row.number for row in finished]
-    places = different(networks, [row.values or [] for row in finished])
-    return [finished[place] for place in places]
-
-
 def front(rows: Sequence[Row]) -> list[Row]:
     """The finished trials that no other one dominates; of one objective the best one.
 
     Trials of one network with the same values stand there once.
     """
-    finished = distinct_trials(rows)
-    if finished and len(finished[0].values or []) == 1:
-        return finished[:1]
-    return [finished[place] for place in unbeaten([row.values or [] for row in finished])]
+    finished = done(rows)
+    networks = [row.network or row.number for row in finished]
+    distinct = [finished[at] for at in different(networks, [row.values or [] for row in finished])]
+    if distinct and len(distinct[0].values or []) == 1:
+        return distinct[:1]
+    return [distinct[place] for place in unbeaten([row.values or [] for row in distinct])]
 
 
-def valueless(rows: Sequence[Row]) -> list[Row]:
-    """All others: failed first, then pruned, stopped, running, waiting."""
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """The finished trials, the best first, then failed, pruned, stopped, running, waiting ones."""
     others = [row for row in rows if row.values is None]
-    return sorted(others, key=lambda row: (STATES.index(row.state), row.number))
+    return done(rows) + sorted(others, key=lambda row: (STATES.index(row.state), row.number))
 
 
 def baseline_of(rows: Sequence[Row]) -> Row | None:

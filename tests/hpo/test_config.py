@@ -22,7 +22,6 @@ SPACE = {"x": {"low": 1, "high": 4}}
         ({"choices": (1,), "log": True}, "log: has no effect with choices"),
         ({"choices": (1, 2, 1)}, "choices: must differ, found 1 twice"),
         ({"choices": ([1], "[1]")}, "choices: must differ"),
-        ({"choices": (1, 2), "when": {"a": []}}, "when: a has no value"),
     ],
 )
 def test_a_parameter_is_a_range_or_choices(options, words):
@@ -37,17 +36,13 @@ def test_steps_meet_the_end_in_spite_of_rounding():
 @pytest.mark.parametrize(
     ("section", "options"),
     [(SamplerConfig, {"startup": kind}) for kind in ("random", "grid", "nsga2")]
-    + [(SamplerConfig, {"population": kind}) for kind in ("tpe", "random", "grid", "gp")]
-    + [(PrunerConfig, {option: kind}) for option in ("startup", "warmup")
-       for kind in ("none", "successive_halving", "hyperband", "wilcoxon")]
-    + [(PrunerConfig, {option: kind}) for option in ("min_steps", "factor")
-       for kind in ("none", "median", "wilcoxon")]
-    + [(PrunerConfig, {"p": kind}) for kind in ("none", "median", "hyperband")],
-)  # fmt: skip
+    + [(SamplerConfig, {"population": kind}) for kind in ("tpe", "random", "grid")]
+    + [(PrunerConfig, {"min_steps": "none"})],
+)
 def test_options_of_another_kind_are_refused(section, options):
     ((option, kind),) = options.items()
     with pytest.raises(ValidationError, match=f"{option}: has no effect with kind {kind}"):
-        section(kind=kind, **{option: 0.5 if option == "p" else 3})
+        section(kind=kind, **{option: 3})
 
 
 @pytest.mark.parametrize(
@@ -59,13 +54,9 @@ def test_options_of_another_kind_are_refused(section, options):
         ({"trials": 3, "objectives": ("flops", "parameters")}, "objectives: flops, parameters"),
         ({"trials": 3, "objectives": ("onehot", "onehot")}, "objectives: must differ"),
         ({"trials": 3, "seeds": (1, 1)}, "seeds: must differ, found 1 twice"),
-        ({"trials": 3, "keep": ("best", "best")}, "keep: must differ"),
-        ({"trials": 3, "keep": ("all", 2)}, "keep: all keeps every trial"),
         ({"trials": 3, "pruner": {"kind": "median"}, "objectives": ("onehot", "flops")},
-         "pruner.kind: median compares one objective, found 2"),
-        ({"trials": 3, "pruner": {"kind": "median"}, "seeds": (1, 2)}, "found 2 seeds; use wilc"),
-        ({"trials": 3, "pruner": {"kind": "wilcoxon"}}, "last of 1 seeds; give at least 5"),
-        ({"trials": 3, "pruner": {"kind": "wilcoxon", "p": 0.4}, "seeds": (1, 2)}, "at least 3"),
+         "found 1 seeds and 2 objectives"),
+        ({"trials": 3, "pruner": {"kind": "median"}, "seeds": (1, 2)}, "found 2 seeds and 1"),
         ({"trials": 3, "storage": "journal"}, "expected a URL"),
         ({"trials": 3, "storage": "x.db"}, "storage"),
         ({"trials": 3, "space": {}}, "space"),
@@ -87,6 +78,3 @@ def test_what_is_right_is_accepted():
     ):
         assert SweepConfig(space=SPACE, trials=3, storage=url).storage == url
     assert SweepConfig(space=SPACE, trials=3, grace_s=10).grace_s == 10
-    five = {"kind": "wilcoxon"}
-    assert SweepConfig(space=SPACE, trials=3, pruner=five, seeds=(1, 2, 3, 4, 5)).seeds[4] == 5
-    assert SweepConfig(space=SPACE, trials=3, keep=("best", 0, 7)).keep == ("best", 0, 7)

@@ -34,17 +34,15 @@ def worse_and_worse(number):
     return 1.0 + number
 
 
-@pytest.mark.parametrize(("startup", "warmup"), [(3, 0), (3, 2), (5, 1)])
-def test_median_stops_after_its_startup_and_its_warmup(startup, warmup):
-    config = PrunerConfig(kind="median", startup=startup, warmup=warmup)
-    found = stopped_at(config, worse_and_worse)
-    assert found == [0] * startup + [warmup + 1] * (9 - startup)
+@pytest.mark.parametrize(("given", "first"), [(None, 1), (1, 1), (2 * EVERY, 2)])
+def test_median_stops_the_worse_and_none_before_min_steps(given, first):
+    config = PrunerConfig(kind="median", min_steps=given)
+    assert stopped_at(config, worse_and_worse) == [0] * 5 + [first] * 4
     assert stopped_at(config, lambda number: 1.0 / (1 + number)) == [0] * 9
 
 
-@pytest.mark.parametrize("kind", ["successive_halving", "hyperband"])
-def test_halving_stops_the_worse_and_none_before_min_steps(kind):
-    config = PrunerConfig(kind=kind, min_steps=2 * EVERY, factor=2)
+def test_halving_stops_the_worse_and_none_before_min_steps():
+    config = PrunerConfig(kind="successive_halving", min_steps=2 * EVERY)
     found = stopped_at(config, worse_and_worse, trials=30)
     assert found[0] == 0
     assert any(found)

@@ -16,6 +16,7 @@ from hpo.study import (
     REASON,
     entries,
     fill,
+    finished_before,
     open_storage,
     retry_failed,
     set_aside,
@@ -46,13 +47,6 @@ def test_the_number_of_trials_is_exact_whatever_is_asked_for(study: optuna.Study
         study.ask()
     assert study.ask().user_attrs.get(NUMBER) is None, "surplus, and nobody's"
     assert states(study) == [["RUNNING"]] * 4
-
-
-def test_fewer_trials_than_before_drop_what_nobody_has_begun(study: optuna.Study) -> None:
-    study.ask()
-    fill(study, [])
-    assert states(study) == [["RUNNING"]]
-    assert study.ask().number == 3
 
 
 def stored(url: str) -> optuna.Study:
@@ -100,6 +94,20 @@ def test_failed_trials_run_again_as_if_they_had_never_failed(study: optuna.Study
     assert retry_failed(study) == 1
     assert states(study)[0] == ["FAIL", "WAITING"]
     assert REASON not in entries(study)[0].last.user_attrs
+
+
+def test_settings_that_were_trained_before_are_known(study: optuna.Study) -> None:
+    of = optuna.distributions.FloatDistribution(0, 2)
+    first = study.ask({"x": of})
+    second = study.ask({"x": of})
+    assert finished_before(second) is None
+    study.tell(first, 3.0)
+    assert finished_before(second) is None, "other values"
+    study.enqueue_trial({"x": 1.0})
+    study.ask({"x": of})
+    found = finished_before(study.ask({"x": of}))
+    assert found is not None
+    assert (found.number, found.values) == (0, [3.0])
 
 
 def test_nobody_waits_where_nothing_waits_or_runs(study: optuna.Study) -> None:

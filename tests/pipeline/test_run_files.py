@@ -11,7 +11,6 @@ import derive
 import retrain
 import search
 from pipeline.cli import is_run_folder
-from pipeline.sweep.plan import SweepPaths
 from tests.runs import settings
 
 
@@ -27,8 +26,8 @@ def touched(*paths: Path) -> None:
         ["search/seed-3/experiment.yaml"],
         ["retrain/argmax-0/seed-0/experiment.yaml"],
         ["architectures/experiment.yaml"],
-        [str(SweepPaths(Path()).own_experiment)],
-        [str(SweepPaths(Path()).database)],
+        ["sweep/experiment.yaml"],
+        ["sweep/study.db"],
         ["confirm.json", "one/seed-100/experiment.yaml"],
     ],
 )

@@ -17,7 +17,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from report.sweep.trials import Objective, Row, Sweep
+from report.sweep.trials import Objective, Row, Summary
 
 LABELS = ("attention", "dense", "identity")
 # Many, as in configs/all_blocks.yaml.
@@ -194,16 +194,14 @@ class Sweeper:
             rows.append(self.row(number, state=state, values=values, params=params, reason=reason))
         return rows
 
-    def sweep(self, rows: list[Row], goals: int = 1, **changed: Any) -> Sweep:
-        """What a sweep's page and `sweep.json` are made of."""
+    def sweep(self, rows: list[Row], goals: int = 1, **changed: Any) -> Summary:
+        """What a sweep's page is made of."""
         known: dict[str, Any] = {
-            "name": "tau", "objectives": [BITS, FLOPS][:goals], "rows": rows, "best": [],
-            "no_slower": None, "latency_note": "median of 30 passes in turn",
-            "latency_key": {"device": "cpu"}, "sampler": "tpe", "pruner": "none",
-            "storage": "sqlite:///study.db",
+            "name": "tau", "objectives": [BITS, FLOPS][:goals], "rows": rows,
+            "facts": {"sampler": "tpe", "storage": "sqlite:///study.db"},
             "commands": {"rerun": "RERUN", "dashboard": "DASHBOARD", "confirm": "CONFIRM"},
         }  # fmt: skip
-        return Sweep(**{**known, **changed})
+        return Summary(**{**known, **changed})
 
 
 @pytest.fixture(scope="session")

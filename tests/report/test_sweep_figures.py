@@ -5,10 +5,10 @@ import struct
 import matplotlib as mpl
 import numpy as np
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from report.sweep.figures import bars, draw_sweep, highest_shown, history, levels_of, pareto, slices
-from report.sweep.importance import groups, importances
+from report.sweep.figures import draw_sweep, highest_shown, history, pareto, slices
+from report.sweep.importance import share_explained
 from report.sweep.trials import Objective, done
 from tests.report.conftest import BITS, FLOPS, SPACE
 
@@ -39,7 +39,7 @@ def test_the_figures_have_a_sensible_size_and_the_same_bytes_again(sweeper, tmp_
     rows, before = sweeper.many(30, goals=2), dict(mpl.rcParams)
     paths = drawn(rows, tmp_path, GOALS)
     assert {path.name for path in paths} == {
-        "history.png", "pareto.png", "importances.png", "slice-1.png", "slice-2.png",
+        "history.png", "pareto.png", "slice-1.png", "slice-2.png",
     }  # fmt: skip
     for width, height in sizes(paths):
         assert 900 <= width <= 1500
@@ -55,16 +55,12 @@ def test_the_figures_have_a_sensible_size_and_the_same_bytes_again(sweeper, tmp_
     [
         (0, set()),
         (1, {"history.png"}),
-        (3, {"history.png", "slice.png"}),
-        (10, {"history.png", "slice.png", "importances.png"}),
+        (3, {"history.png", "slice-1.png"}),
     ],
 )
 def test_few_trials_have_the_figures_that_they_can_fill(sweeper, tmp_path, count, names):
-    for name in ("pareto.png", "slice.png", "mine.png", "slice.txt"):
-        (tmp_path / name).write_bytes(b"old")
     rows = sweeper.many(count, broken=False)
     assert {path.name for path in drawn(rows, tmp_path, [BITS])} == names
-    assert {path.name for path in tmp_path.iterdir()} == {*names, "mine.png", "slice.txt"}
 
 
 def test_the_history_shows_values_the_best_so_far_and_the_baseline(sweeper):
@@ -77,89 +73,52 @@ def test_the_history_shows_values_the_best_so_far_and_the_baseline(sweeper):
     assert marks(axes, "finished") == [[0, 2.1], [1, 2.3], [3, 2.0], [4, 2.05]]
     assert marks(axes, "best so far") == [[0, 2.1], [1, 2.1], [3, 2.0], [4, 2.0]]
     assert marks(axes, "baseline") == [[0, 2.1]]
-    assert [x for x, _ in marks(axes, "pruned")] == [2]
-    (axes,) = history([sweeper.row(n, state="failed") for n in range(4)], [BITS]).axes
-    assert [x for x, _ in marks(axes, "failed")] == [0, 1, 2, 3]
+    assert [x for x, _ in marks(axes, "failed or pruned")] == [2]
     flops = [sweeper.row(n, values=[2.0, 1e6 * (n + 2)]) for n in range(2)]
     axes = history(flops, GOALS).axes[1]
-    assert marks(axes, "finished") == [[0, 2.0], [1, 3.0]]
-    assert axes.get_ylabel() == "flops\nMFLOP per token"
+    assert marks(axes, "finished") == [[0, 2e6], [1, 3e6]]
+    assert axes.get_ylabel() == "flops\nFLOPs per token"
 
 
-def test_a_trial_that_went_wrong_stands_above_the_axis(sweeper):
+def test_a_trial_that_went_wrong_stands_on_the_upper_edge(sweeper):
     values = [2.0, 2.1, 2.2, 2.3, 2.4, 900.0]
     assert highest_shown(np.array(values)) == 2.4
     assert highest_shown(np.array(values[:5])) == 2.4
     assert highest_shown(np.array([1.0, 1.0, 1.0, 5.0])) == 5.0
     rows = [sweeper.row(n, values=[v]) for n, v in enumerate(values)]
     (axes,) = history(rows, [BITS]).axes
-    ((number, height),) = marks(axes, "above the axis")
-    assert number == 5
-    assert height == axes.get_ylim()[1] < 3
+    assert marks(axes, "finished")[5] == [5, axes.get_ylim()[1]]
+    assert axes.get_ylim()[1] < 3
 
 
-def test_bars_show_share_chance_and_trials(sweeper):
-    rows = sweeper.many(40)
-    found = importances(rows, 0)
-    (axes,) = bars([BITS], [found]).axes
-    known = [one for one in found if one.share is not None]
-    assert [bar.get_width() for bar in axes.patches] == [one.share for one in known]
-    chances = [one.get_xdata()[0] for one in axes.get_lines()]
-    assert chances == [one.chance for one in known]
-    names = [text.get_text() for text in axes.get_yticklabels()]
-    stairs = next(one for one in found if one.conditional)
-    assert f"tau.stairs ({stairs.trials} trials)" in names
-    assert axes.get_title(loc="left") == f"retrained, {len(done(rows))} trials"
-
-
-@pytest.mark.parametrize(
-    ("values", "known", "levels"),
-    [
-        ("ab", CategoricalDistribution(["b", "a", "never"]), ["b", "a", "never"]),
-        ([10.0, 1.0], FloatDistribution(1, 1e6, log=True), []),
-        ([0, 4, 2], IntDistribution(0, 8, step=2), ["0", "2", "4"]),
-        (range(12), IntDistribution(0, 20), []),
-        ([False], CategoricalDistribution([True, False]), ["true", "false"]),
-        ("ab", None, ["a", "b"]),
-    ],
-)
-def test_settings_are_numbers_or_levels_by_what_they_are(values, known, levels):
-    assert levels_of(list(values), known) == levels
-
-
-def test_a_slice_has_a_panel_per_setting_with_its_trials(sweeper):
-    rows = sweeper.many(30)
-    keys = ["search.tau.end", "search.tau.stairs", "search.tau.schedule", "model.slots"]
-    end, stairs, schedule, _, *empty = slices(rows, keys, SPACE, 0, BITS).axes
-    finished = sorted(done(rows), key=lambda row: row.number)
+def test_a_slice_has_a_panel_per_setting_with_its_trials_what_explains_most_first(sweeper):
+    finished = sorted(done(sweeper.many(30)), key=lambda row: row.number)
+    panels = {axes.get_xlabel(): axes for axes in slices(finished, SPACE, 0, BITS).axes}
+    first, *_ = panels
+    assert first == "model.slots"
+    end, stairs, schedule = (panels[f"tau.{key}"] for key in ("end", "stairs", "schedule"))
     wanted = [[row.params["search.tau.end"], row.values[0]] for row in finished]
     assert marks(end, "finished") == wanted
     assert end.get_xscale() == "log"
+    share, chance = share_explained(finished, "search.tau.end", 0)
+    assert end.get_title(loc="left") == f"{share:.0%} (chance {chance:.0%})"
     active = sum("search.tau.stairs" in row.params for row in finished)
     assert stairs.get_title(loc="left") == f"{active} trials only"
     assert [tick.get_text() for tick in schedule.get_xticklabels()] == ["linear", "cosine", "step"]
-    at = [round(x) for x, _ in marks(schedule, "finished")]
+    at = [x for x, _ in marks(schedule, "finished")]
     assert at == [("linear", "cosine", "step").index(row.params["search.tau.schedule"])
                   for row in finished]  # fmt: skip
-    assert not any(axes.get_visible() for axes in empty)
+    assert not any(axes.get_visible() for name, axes in panels.items() if not name)
 
 
-def test_the_front_is_drawn_with_its_layouts(sweeper):
-    layouts = ["a d", "d d", "i i", "a a"]
+def test_the_front_is_drawn_with_its_numbers(sweeper):
     values = [[2.0, 4e6], [2.2, 2e6], [2.5, 1e6], [2.4, 5e6]]
-    rows = [
-        sweeper.row(n, values=values[n % 4], layout=layouts[n % 4], network=f"hash {n % 4}")
-        for n in range(12)
-    ]
+    rows = [sweeper.row(n, values=values[n % 4], network=f"hash {n % 4}") for n in range(12)]
     (axes,) = pareto(rows, GOALS).axes
-    assert sorted(marks(axes, "beaten by none")) == [[1.0, 2.5], [2.0, 2.2], [4.0, 2.0]]
-    assert marks(axes, "beaten") == [[5.0, 2.4]]
-    assert marks(axes, "baseline") == [[4.0, 2.0]]
-    assert {text.get_text() for text in axes.texts} == {"0: ad", "1: dd", "2: ii"}
-    # The stairs pass below and to the left of no finished trial.
-    stairs_N2 = next(one for one in axes.get_lines() if one.get_linestyle() == "-").get_xydata()
-    assert [2.0, 2.5] in stairs_N2.tolist()
-    assert [4.0, 2.2] in stairs_N2.tolist()
+    assert sorted(marks(axes, "beaten by none")) == [[1e6, 2.5], [2e6, 2.2], [4e6, 2.0]]
+    assert len(marks(axes, "finished")) == 12
+    assert marks(axes, "baseline") == [[4e6, 2.0]]
+    assert {text.get_text() for text in axes.texts} == {"0", "1", "2"}
 
 
 @pytest.mark.parametrize("layouts", [None, "a d i " * 30])
@@ -175,7 +134,7 @@ def test_hostile_names_and_three_objectives_are_drawn(sweeper, tmp_path, layouts
         values = [2.0 + n % 3, 1e6 * (20 - n), 1e6 + n]
         rows.append(sweeper.row(n, params={**params, "c": 0.25}, values=values, layout=layouts))
     goals = [Objective("$_{", "\n"), FLOPS, Objective("parameters", "parameters")]
-    assert len(list(sizes(draw_sweep(rows, goals, space, tmp_path)))) == 6
+    assert len(list(sizes(draw_sweep(rows, goals, space, tmp_path)))) == 5
 
 
 def rows_of(sweeper, params, values):
@@ -202,36 +161,34 @@ def test_a_share_is_what_the_definition_gives(sweeper, seed):
     choice_N = generator.integers(0, 3, 40)
     value_N = (0.7 * choice_N + generator.normal(size=40)).round(1)  # with ties
     params = [{"k": "abc"[c], "n": n} for n, c in enumerate(choice_N)]
-    (found,) = (x for x in importances(rows_of(sweeper, params, value_N), 0) if x.key == "k")
-    assert found.share == pytest.approx(slow_share(choice_N, value_N), abs=1e-12)
-    assert (found.trials, found.conditional) == (40, False)
+    share, _ = share_explained(rows_of(sweeper, params, value_N), "k", 0)
+    assert share == pytest.approx(slow_share(choice_N, value_N), abs=1e-12)
 
 
-def test_what_was_planted_comes_first_and_the_rest_is_as_chance_has_it(sweeper):
+def test_what_was_planted_explains_most_and_the_rest_is_as_chance_has_it(sweeper):
     generator = np.random.default_rng(0)
     planted_N, other_N = generator.uniform(size=(2, 60))
     value_N = (planted_N - 0.5) ** 2 + 0.01 * generator.normal(size=60)
     value_N[7] = 1e6  # a trial that went wrong
     params = [{"a": float(o), "b": float(p)} for o, p in zip(other_N, planted_N, strict=True)]
-    first, second = importances(rows_of(sweeper, params, value_N), 0)
-    assert first.key == "b"
-    assert first.share > max(0.7, first.chance)
-    assert second.share < 0.2
+    rows = rows_of(sweeper, params, value_N)
+    share, chance = share_explained(rows, "b", 0)
+    assert share > max(0.7, chance)
+    assert share_explained(rows, "a", 0)[0] < 0.2
 
 
 def test_trials_of_equal_settings_are_no_more_evidence_than_one(sweeper):
     """A sampler repeats the points of a small space; each repetition has the value of the first."""
     generator = np.random.default_rng(0)
-    passed = bars_shown = 0
+    passed = 0
     for _ in range(60):
         noise = generator.normal(size=(3, 8))
         points = generator.integers(0, (3, 8), size=(48, 2))
         params = [{"a": int(a), "b": int(b)} for a, b in points]
-        found = importances(rows_of(sweeper, params, [noise[a, b] for a, b in points]), 0)
-        assert {one.trials for one in found} == {len({(a, b) for a, b in points.tolist()})}
-        passed += sum(one.share > one.chance for one in found)
-        bars_shown += len(found)
-    assert bars_shown == 120
+        rows = rows_of(sweeper, params, [noise[a, b] for a, b in points])
+        for key in "ab":
+            share, chance = share_explained(rows, key, 0)
+            passed += share > chance
     assert passed <= 12
 
 
@@ -240,30 +197,23 @@ def test_a_conditional_setting_counts_where_it_is_active(sweeper):
     params = [{"kind": "x", "only": n % 2} if n < 24 else {"kind": "y"} for n in range(40)]
     value_N = np.where(np.arange(40) < 24, 5.0 + np.arange(40) % 2, 50.0)
     value_N = value_N + 0.1 * generator.normal(size=40)
-    found = {one.key: one for one in importances(rows_of(sweeper, params, value_N), 0)}
-    assert (found["only"].trials, found["only"].conditional) == (24, True)
-    assert (found["kind"].trials, found["kind"].conditional) == (40, False)
-    assert found["only"].share > 0.7
+    assert share_explained(rows_of(sweeper, params, value_N), "only", 0)[0] > 0.7
 
 
 def test_too_few_trials_and_settings_that_never_change_tell_nothing(sweeper):
     params = [{"k": n % 3, "same": 1} for n in range(10)]
-    values = list(range(10))
-    assert importances(rows_of(sweeper, params[:9], values[:9]), 0) == []
-    for row in params[5:]:
-        row["few"] = row["k"]
-    found = {one.key: one for one in importances(rows_of(sweeper, params, values), 0)}
-    assert found["k"].share is not None
-    assert found["same"].share is found["few"].share is None
-    assert list(found) == ["k", "few", "same"]
-    same = importances(rows_of(sweeper, [{"k": n} for n in values], [1.0] * 10), 0)
-    assert [one.share for one in same] == [None]
+    rows = rows_of(sweeper, params, range(10))
+    assert share_explained(rows, "k", 0) is not None
+    assert share_explained(rows[:9], "k", 0) is None
+    assert share_explained(rows, "same", 0) is None
+    assert share_explained(rows_of(sweeper, params, [1.0] * 10), "k", 0) is None
 
 
-def test_numbers_of_many_values_fall_into_bins_of_equal_size():
-    group_N = groups([float(n) for n in range(40)])
-    assert np.bincount(group_N).tolist() == [8, 8, 8, 8, 8]
-    assert (np.diff(group_N) >= 0).all()
-    assert groups([4, 8, 6, 4]).tolist() == [0, 2, 1, 0]
-    assert len(set(groups([True, False, None, "x", 1]).tolist())) == 5
-    assert set(groups([1.0] * 30 + [float(n) for n in range(2, 9)]).tolist()) <= {0, 1, 2, 3, 4}
+def test_numbers_of_many_values_fall_into_bins_of_equal_size(sweeper):
+    """Else each would be a group of its own, within which nothing is seen."""
+    rows = rows_of(sweeper, [{"k": float(n)} for n in range(40)], range(40))
+    binned = rows_of(sweeper, [{"k": n // 8} for n in range(40)], range(40))
+    assert share_explained(rows, "k", 0)[0] == pytest.approx(0.96, abs=0.01)
+    params = [{**row.params, "n": row.number} for row in binned]
+    binned = rows_of(sweeper, params, range(40))
+    assert share_explained(rows, "k", 0) == share_explained(binned, "k", 0)

@@ -9,21 +9,26 @@ import pytest
 import derive
 import retrain
 import search
+from hpo.study import REASON
+from model import Architecture
 from pipeline.experiment import load_experiment
-from pipeline.sweep.worker import Pruning, SeedOutcome, run_seed, search_curve
+from pipeline.sweep.plan import sweep_of
+from pipeline.sweep.worker import Failed, Objective, Pruning, run_seed, search_curve
+from tests.data.models import given_model
 from tests.runs import assert_same, run
+from tests.sweeping import add_sweep, memory_study
 from training.signals import Stopped, StopRequest
 
 SETTINGS = ["run.figures=false", "derive.gap=false"]
 
 
-def outcome(file: Path, folder: Path, *objectives: str) -> SeedOutcome:
+def outcome(file: Path, folder: Path, *objectives: str) -> tuple[dict[str, float], Architecture]:
     """What a run of the tiny experiment comes to."""
     return run_seed(load_experiment(file, SETTINGS), objectives, folder, StopRequest(), None)
 
 
 def test_a_trial_is_what_the_verbs_would_have_done(experiment_file: Path, tmp_path: Path) -> None:
-    found = outcome(experiment_file, tmp_path / "one", "retrained")
+    found, architecture = outcome(experiment_file, tmp_path / "one", "retrained")
     for script in (search, derive, retrain):
         settings = [part for setting in SETTINGS for part in ("--set", setting)]
         run(script, experiment_file, "--run", tmp_path / "two", *settings)
@@ -31,17 +36,17 @@ def test_a_trial_is_what_the_verbs_would_have_done(experiment_file: Path, tmp_pa
     for phase in ("search/seed-0", f"retrain/{result.parents[1].name}/seed-0"):
         assert_same(tmp_path / "one" / phase, tmp_path / "two" / phase)
     bits = json.loads(result.read_text())["valid"]["bits_per_byte"]
-    assert found.objectives["retrained"] == bits
-    assert set(found.objectives) == {"retrained", "onehot", "flops", "parameters"}
-    assert found.objectives["parameters"] == found.facts["parameters"]
+    assert found["retrained"] == bits
+    assert set(found) == {"retrained", "onehot", "flops", "parameters"}
+    assert architecture.costs is not None
+    assert found["parameters"] == architecture.costs.parameters
     curve = search_curve(tmp_path / "one/search/seed-0/metrics.jsonl", "onehot")
-    assert found.objectives["onehot"] == curve[max(curve)]
-    assert found.facts["went_on_from"] == []
+    assert found["onehot"] == curve[max(curve)]
 
 
 def test_without_its_objective_nothing_is_retrained(experiment_file: Path, tmp_path: Path) -> None:
-    found = outcome(experiment_file, tmp_path / "run", "onehot")
-    assert "retrained" not in found.objectives
+    found, _ = outcome(experiment_file, tmp_path / "run", "onehot")
+    assert "retrained" not in found
     assert not (tmp_path / "run" / "retrain").exists()
 
 
@@ -52,6 +57,31 @@ def test_a_stop_between_phases_ends_the_trial(experiment_file: Path, tmp_path: P
         run_seed(load_experiment(experiment_file, SETTINGS), ["onehot"], tmp_path / "r", stop, None)
     assert (tmp_path / "r" / "search" / "seed-0" / "pi.csv").exists()
     assert not (tmp_path / "r" / "architecture.json").exists()
+
+
+def test_settings_that_were_trained_before_are_not_trained_again(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    file = add_sweep(experiment_file, trials=2)
+    sweep = sweep_of(load_experiment(file, ["sweep.objectives=[onehot]"]), tmp_path / "run")
+    study = memory_study(sweep, [sweep.baseline or {}] * 2)
+    study.optimize(Objective(sweep, StopRequest(), threads=1), n_trials=2)
+    first, second = study.trials
+    assert first.values == second.values
+    assert second.user_attrs["runs"] == first.user_attrs["runs"]
+    assert (first.user_attrs.get(REASON), second.user_attrs[REASON]) == (None, "as trial 0")
+    assert [path.name for path in sweep.trial(1).iterdir()] == ["trial.log"]
+
+
+def test_a_tokenizer_that_loses_text_fails_the_trial_before_its_search(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "lossy.model").write_bytes(given_model())
+    given = f"data.tokenizer={{kind: given, model: {tmp_path}/lossy.model}}"
+    experiment = load_experiment(experiment_file, [*SETTINGS, given])
+    with pytest.raises(Failed, match=r"data\.tokenizer: no bits per byte to compare"):
+        run_seed(experiment, ["onehot"], tmp_path / "r", StopRequest(), None)
+    assert not (tmp_path / "r" / "search").exists()
 
 
 def test_a_pruner_hears_of_validations_those_before_a_resume_too(

@@ -34,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     source.add_argument(
         "--layout", metavar="LAYOUT", help="letters, e.g. 'a d a d', or a registered derivation"
     )
-    cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         from pipeline.derive import named_layout

@@ -24,7 +24,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
-    cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         from pipeline.experiment import experiment_of

@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{where}, torch {torch.__version__}, float32, d_model {D_MODEL}, {TOKENS} tokens a step")
     print(f"{len(sizes)} sizes, best of {arguments.repeats}; relative error of the fit {error:.2f}")
     print(
-        f"--launch {launch:.3g} --multiply-add {multiply_add:.3g} --logit {logit:.3g} "
-        f"--threshold {threshold:.3g}"
+        f"launch_s {launch:.3g}, multiply_add_s {multiply_add:.3g}, logit_s {logit:.3g}, "
+        f"threshold {threshold:.3g}"
     )
     return 0
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from training.launch import is_first_to_say, launched
 from training.signals import Diverged, Lost, Stopped
@@ -173,13 +173,6 @@ def tool_parser(name: str, doc: str | None) -> Parser:
     )
 
 
-def add_trackers(parser: Parser) -> None:
-    """The flags of the two phases that train."""
-    for name, writes in (("tensorboard", "event files"), ("wandb", "W&B files, offline")):
-        words = f"also write {writes} (optional extra; run.trackers names several)"
-        parser.add_argument(f"--{name}", dest="set", action=_Track, nargs=0, help=words)
-
-
 def locate(arguments: argparse.Namespace) -> tuple[Path, Path]:
     """The experiment file and the run directory of parsed arguments."""
     path: Path = arguments.experiment
@@ -285,16 +278,6 @@ def add_workers(parser: Parser, help_text: str = "runs at a time") -> None:
     """The option `--workers`: how many runs at a time."""
     kind = number_from(1, _MOST_WORKERS)
     parser.add_argument("--workers", type=kind, default=1, metavar="N", help=help_text)
-
-
-class _Track(argparse.Action):
-    """Adds a tracker to those that the flags of this command line name."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        names = dict.fromkeys([*getattr(namespace, "tracked", ()), option.removeprefix("--")])
-        namespace.tracked = list(names)
-        # Of several settings of one key the last counts.
-        namespace.set = [*namespace.set, f"run.trackers=[{', '.join(names)}]"]
 
 
 def _seeds(text: str) -> list[int]:

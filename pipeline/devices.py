@@ -1,32 +1,13 @@
-"""The device that a run computes on, its precision, and warnings where threads lack cores.
-
-Threads that share a core wait for each other at the end of every product: two threads on a busy
-machine were seen to train 647 tokens a second where one trained 9,000.
-"""
+"""The device that a run computes on, its precision, and a warning where threads lack cores."""
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from training.launch import Launch
-from utils.cores import (
-    MOST_OTHER_CORES,
-    CpuReading,
-    core_numbers,
-    other_cores,
-    read_cpu,
-    usable_cores,
-)
 
-if TYPE_CHECKING:
-    from training.step import Forward
-
-# The kernel counts in hundredths of a second; less time says too little.
-_LEAST_S = 0.1
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -118,32 +99,3 @@ def too_many_threads(
         why = "threads that share a core wait for each other, training may be many times slower"
         remedy += f", or --set run.threads={max(1, cores // workers)}"
     return f"warning: {workers} x {threads} threads for {cores} cores: {why}; give {remedy}"
-
-
-def busy_lines(
-    forward: "Forward",
-    before: CpuReading | None,
-    read: Callable[[], CpuReading | None] = lambda: read_cpu(core_numbers()),
-) -> list[str]:
-    """A warning where a phase has more threads than the machine has free cores.
-
-    None on a GPU, of one thread, which waits for nobody of its own, and where several processes
-    train together, of which each would take the others for strangers. A share of time that a
-    container's control group allows (`cpu.max`) is not known here. `before` are the counters of
-    the cores when the phase began to be built.
-    """
-    threads, cores = torch.get_num_threads(), usable_cores()
-    if forward.device.type != "cpu" or forward.ranks.world > 1 or threads < 2:
-        return []
-    after = read()
-    if before is None or after is None or after.at_s - before.at_s < _LEAST_S:
-        return []
-    others = other_cores(before, after)
-    free = max(0.0, cores - others)
-    if free + MOST_OTHER_CORES >= threads:
-        return []
-    return [
-        f"warning: {threads} threads for {free:.1f} free cores (other processes use {others:.1f} "
-        f"of {cores}): the threads wait for each other, and training may be many times slower; "
-        f"stop the others, or --set run.threads={max(1, int(free + MOST_OTHER_CORES))}"
-    ]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -130,15 +130,15 @@ def _line(origin: str, key: Key, words: str) -> str:
 _RIVALS = list(dict.fromkeys([*DERIVATIONS, *OPPONENTS]))
 
 
-class TextExperiment(Section):
-    """What must be known to prepare a text: `data`; the other sections are checked where given."""
+class Experiment(Section):
+    """One experiment: every setting of every phase."""
 
     run: RunConfig = RunConfig()
     data: DataConfig
-    model: ModelConfig | None = None
-    search: SearchConfig | None = None
+    model: ModelConfig
+    search: SearchConfig
     derive: DeriveConfig = DeriveConfig()
-    retrain: RetrainConfig | None = None
+    retrain: RetrainConfig
     compare: CompareConfig = CompareConfig()
     costs: CostsConfig = CostsConfig()
     sweep: SweepConfig | None = Field(
@@ -173,26 +173,17 @@ class TextExperiment(Section):
                 f"run.micro_batches: {self.run.micro_batches} parts of {self.data.batch} streams "
                 "(data.batch); use fewer"
             )
-        ids, softmax = self.data.tokenizer.ids, self.model and self.model.softmax
+        ids, softmax = self.data.tokenizer.ids, self.model.softmax
         if ids is not None and isinstance(softmax, SoftmaxConfig):
             try:
                 softmax.check_vocabulary(ids)
             except ValueError as error:
                 problems.append(f"model.{error}")
-        if self.model is not None:
-            candidates = self.model.completed_candidates()
-            problems += idle_clusters("model.candidates", candidates, self.data.segment)
+        candidates = self.model.completed_candidates()
+        problems += idle_clusters("model.candidates", candidates, self.data.segment)
         if problems:
             raise ValueError("\n".join(problems))
         return self
-
-
-class Experiment(TextExperiment):
-    """One experiment: every setting of every phase."""
-
-    model: ModelConfig
-    search: SearchConfig
-    retrain: RetrainConfig
 
     def warnings(self) -> list[str]:
         """What is allowed but seldom meant, such as a window beyond its memory."""
@@ -248,9 +239,6 @@ def idle_clusters(key: str, candidates: Sequence[Candidate], segment: int) -> It
             )
 
 
-Kind = TypeVar("Kind", bound=TextExperiment)
-
-
 def load_experiment(
     path: Path, overrides: Sequence[str] = (), base: Path | None = None
 ) -> Experiment:
@@ -259,14 +247,10 @@ def load_experiment(
     ExperimentError has all that is wrong, in the order of the file. With `base` the files and
     folders of `data` must be there, from this folder.
     """
-    return _load(Experiment, path, overrides, base)
-
-
-def _load(kind: type[Kind], path: Path, overrides: Sequence[str], base: Path | None) -> Kind:
     may_lack = {name: field.default is not None for name, field in Experiment.model_fields.items()}
     source = ExperimentSource(path, overrides, may_lack)
-    experiment, errors = _read(kind, source.data)
-    if isinstance(experiment, Experiment) and experiment.sweep and not source.lines(errors):
+    experiment, errors = _read(source.data)
+    if experiment is not None and experiment.sweep and not source.lines(errors):
         from pipeline.experiment_sweep import sweep_problems
 
         errors += sweep_problems(experiment, partial(changed_settings, experiment))
@@ -314,7 +298,7 @@ def changed_settings(
             errors.append((key, f"{dotted(above)} has no keys"))
         else:
             section[last] = value
-    return (None, errors) if errors else _read(Experiment, data)
+    return (None, errors) if errors else _read(data)
 
 
 def dump_experiment(experiment: Experiment) -> str:
@@ -336,25 +320,19 @@ def json_schema() -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
+def _read(data: dict[str, Any]) -> tuple[Experiment | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
     try:
         # As JSON, because strict there still lets a list become a tuple.
-        return kind.model_validate_json(json.dumps(data), strict=True), []
+        return Experiment.model_validate_json(json.dumps(data), strict=True), []
     except ValidationError as error:
-        return None, explain(error.errors(), kind, data)
+        return None, explain(error.errors(), Experiment, data)
 
 
 def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
     """The experiment and the run directory that a command line names."""
     file, run = cli.locate(arguments)
     return load_experiment(file, arguments.set, Path.cwd()), run
-
-
-def text_experiment_of(arguments: Namespace) -> tuple[TextExperiment, Path]:
-    """As `experiment_of`, of a file that needs no other section than `data`."""
-    file, run = cli.locate(arguments)
-    return _load(TextExperiment, file, arguments.set, Path.cwd()), run
 
 
 def carried(arguments: Namespace) -> tuple[str, ...]:

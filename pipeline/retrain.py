@@ -21,7 +21,6 @@ from pipeline.derive import (
     network_hash,
     write_architecture,
 )
-from pipeline.devices import busy_lines
 from pipeline.experiment import Experiment, idle_clusters
 from pipeline.plan import RunPlan
 from pipeline.run_files import MODEL_FILES, read_result
@@ -42,7 +41,6 @@ from training.run_dir import FolderLock, claim, is_claimed
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
-from utils.cores import core_numbers, read_cpu
 from utils.files import folder_made_whole, why_not_ours, write_whole
 from utils.screen import announce
 
@@ -104,7 +102,6 @@ def _files(plan: RunPlan, architecture: Architecture) -> dict[str, str]:
 
 def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2: the derived model from scratch."""
-    began = read_cpu(core_numbers())
     check_tokenizer(plan.prepared.tokenizer, architecture)
     torch.manual_seed(plan.seed)
     model = build_model(architecture, dropout=plan.experiment.model.dropouts()).to(plan.device)
@@ -134,7 +131,6 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         optimiser_line(config.optimiser, stages.first),
         *fine_tune_lines(stages),
         memory_line(state),
-        *busy_lines(plan.forward, began),
     ]
     return Trainer(
         title=f"retrain {architecture.name}",

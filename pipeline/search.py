@@ -22,7 +22,6 @@ from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory, load_pi, write_pi_csv
 from pipeline import cli
-from pipeline.devices import busy_lines
 from pipeline.experiment import Experiment
 from pipeline.plan import RunPlan
 from pipeline.summary import (
@@ -47,7 +46,6 @@ from training.run_dir import is_claimed
 from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
-from utils.cores import core_numbers, read_cpu
 from utils.files import append_line, write_whole
 from utils.pi import entropy_share, margins, softmax
 from utils.screen import announce
@@ -91,7 +89,6 @@ def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
 
 def search_trainer(plan: RunPlan) -> Trainer:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
-    began = read_cpu(core_numbers())
     check_searchable(plan.experiment)
     model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)
@@ -110,13 +107,12 @@ def search_trainer(plan: RunPlan) -> Trainer:
     step = SearchStep(schedules, weight_step, plan.seed, alpha_batches, constraints)
     folder = plan.search_folder(plan.seed)
     trajectory = Trajectory([candidate.label for candidate in plan.candidates], schedules)
-    summary = [*_search_summary(plan, state, schedules), *busy_lines(plan.forward, began)]
     return Trainer(
         title="search",
         folder=folder,
         identity=plan.search_identity,
         files=plan.files() | files,
-        summary="\n".join(summary),
+        summary="\n".join(_search_summary(plan, state, schedules)),
         steps=schedules.steps,
         state=state,
         batches=weights_batches,

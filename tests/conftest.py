@@ -183,8 +183,6 @@ def _without_what_takes_long(
     """Leaves out what most tests of whole phases do not look at, but where a mark asks for it."""
     # No figure that is there on a quiet machine only.
     monkeypatch.setattr("nas.costs.latency.MOST_SPREAD", 1.0)
-    for phase in ("search", "retrain"):
-        monkeypatch.setattr(f"pipeline.{phase}.read_cpu", lambda cores: None)
     if "figures" not in request.keywords:
         monkeypatch.setattr("report.searches.write_search_figures", lambda folder: [])
         monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")

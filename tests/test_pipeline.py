@@ -319,7 +319,7 @@ def test_tensorboard_gets_the_rows(
     board = SimpleNamespace(SummaryWriter=SummaryWriter)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
     monkeypatch.setattr("utils.validation.find_spec", lambda name: "there")
-    run(search, experiment_file, "--run", tmp_path / "run", "--tensorboard")
+    run(search, experiment_file, "--run", tmp_path / "run", "--set", "run.trackers=[tensorboard]")
     assert ("train/loss_nats", 5) in written
     assert ("train/tau", 30) in written
     assert ("valid_onehot/bits_per_byte", 30) in written

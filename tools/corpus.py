@@ -1,7 +1,7 @@
 """Show what a corpus and its tokenizer are: sizes, tokens, overlap, losses, the first words.
 
 Downloads, trains the tokenizer and encodes the text where that has not been done; search.py then
-finds it done. Of the experiment the section `data` is enough.
+finds it done.
 
     python -m tools.corpus configs/quickstart.yaml
     python -m tools.corpus configs/quickstart.yaml --set data.tokenizer.kind=unigram
@@ -18,7 +18,7 @@ from utils.text import aligned, visible
 
 if TYPE_CHECKING:
     from data import Corpus, Prepared
-    from pipeline.experiment import TextExperiment
+    from pipeline.experiment import Experiment
 
 HEAD_CHARACTERS, HEAD_PIECES, WIDTH = 500, 48, 100
 Row = Sequence[str]
@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.prog = "python -m tools.corpus"
     arguments = parser.parse_args(argv)
     with cli.user_errors():
-        from pipeline.experiment import text_experiment_of
+        from pipeline.experiment import experiment_of
 
-        experiment, run_dir = text_experiment_of(arguments)
+        experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
         text = page(experiment, run_dir)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def page(experiment: "TextExperiment", run_dir: Path) -> str:
+def page(experiment: "Experiment", run_dir: Path) -> str:
     """The whole page; the text is the one that a run in this directory reads."""
     from data import load_corpus, prepare_corpus
     from pipeline.run_files import run_folders
@@ -96,34 +96,30 @@ def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def reading_lines(experiment: "TextExperiment", prepared: "Prepared") -> Iterator[str]:
+def reading_lines(experiment: "Experiment", prepared: "Prepared") -> Iterator[str]:
     """Passes of each phase over the training text, and what makes figures say little."""
     from data import ContextBatches
     from pipeline.summary import passes_line, text_warnings
     from training.config import steps_in
     from training.optim import stages_of
 
-    data, search, retrain = experiment.data, experiment.search, experiment.retrain
+    data, search = experiment.data, experiment.search
     try:
         batches = ContextBatches(prepared.tokens["train"], batch=data.batch, segment=data.segment)
     except ValueError as error:  # the text is shown all the same
         yield f"warning: {error}"
         return
-    if search is not None:
-        steps = steps_in(search.steps, search.epochs, batches.per_epoch)
-        yield f"search: {passes_line(steps, batches)}"
-    if retrain is not None:
-        steps = stages_of(retrain, batches.per_epoch).steps
-        yield f"retrain: {passes_line(steps, batches)}"
+    steps = steps_in(search.steps, search.epochs, batches.per_epoch)
+    yield f"search: {passes_line(steps, batches)}"
+    steps = stages_of(experiment.retrain, batches.per_epoch).steps
+    yield f"retrain: {passes_line(steps, batches)}"
     yield from text_warnings(prepared, batches)
 
 
-def cluster_rows(experiment: "TextExperiment", prepared: "Prepared") -> Iterator[Row]:
+def cluster_rows(experiment: "Experiment", prepared: "Prepared") -> Iterator[Row]:
     """One row per cluster of an adaptive softmax: its ids, and its part of the training tokens."""
     from pipeline.plan import cluster_mass, softmax_of
 
-    if experiment.model is None:
-        return
     softmax = softmax_of(experiment.model, experiment.data, prepared)
     vocabulary = prepared.tokenizer.vocabulary_size
     softmax.check_vocabulary(vocabulary)

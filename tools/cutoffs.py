@@ -2,9 +2,8 @@
 
 FILE holds one number per word of the vocabulary, its count or its probability, in any order, with
 lines or blanks between them; words themselves do not belong in it. `--clusters 4` is a head and
-three tails. The constants default to those measured on one CPU core (model/cutoffs.py);
-`python -m benchmarks.softmax_constants` measures another machine's. In an experiment file
-`model.softmax.cutoffs: auto` does the same for its own text.
+three tails. What a cluster costs was measured on one CPU core (model/cutoffs.py). In an experiment
+file `model.softmax.cutoffs: auto` does the same for its own text.
 
     python -m tools.cutoffs --counts FILE --clusters 4
 """
@@ -12,7 +11,6 @@ three tails. The constants default to those measured on one CPU core (model/cuto
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +19,6 @@ from pipeline import cli
 
 if TYPE_CHECKING:
     from model.cutoffs import ClusterCosts
-
-# By option the constant of model/cutoffs.py, and what it is.
-_CONSTANTS = {
-    "launch": ("launch_s", "seconds that a cluster takes at least (default: 0.00022)"),
-    "multiply-add": ("multiply_add_s", "seconds there and back (default: 5.7e-11)"),
-    "logit": ("logit_s", "seconds of the softmax over one logit (default: 6.2e-09)"),
-    "threshold": ("threshold", "multiply-adds below which none gets cheaper (default: 0)"),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,8 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--sizes", type=int, nargs="+", metavar="WIDTH", help="widths of the tails, instead")
     add("--tokens", type=size, default=1024, metavar="N", help="of one step")
     add("--least-head-mass", type=float, metavar="PART", help="of the tokens (default: 0.5)")
-    for name, (key, words) in _CONSTANTS.items():
-        add(f"--{name}", dest=key, type=float, metavar="X", default=argparse.SUPPRESS, help=words)
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         print(find(arguments))
@@ -72,13 +60,11 @@ def find(arguments: argparse.Namespace) -> str:
         )
     except ValidationError as error:
         raise ValueError(f"--clusters, --factor, --sizes: {error.errors()[0]['msg']}") from None
-    given = vars(arguments)
-    constants = {key: given[key] for key, _ in _CONSTANTS.values() if key in given}
     options: dict[str, Any] = {
         "d_model": arguments.d_model,
         "widths": softmax.tail_widths(arguments.d_model),
         "tokens": arguments.tokens,
-        "constants": replace(MEASURED, **constants),
+        "constants": MEASURED,
     }
     least = DEFAULT_HEAD_MASS if mass is None else mass
     try:

@@ -8,7 +8,7 @@ and in its own test, so the text of that test gives the figure of its result.jso
     python -m tools.evaluate runs/quickstart/model --data some.txt --memory 0 64 256 --clamp 128
 
 Word perplexity is exp(total nats / words). Words stand between white space, and each end of line
-is one more, as papers count WikiText; `--words plain` leaves the ends of lines out.
+is one more, as papers count WikiText.
 """
 
 import argparse
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 # What a line of the table changes in the model.
 Options = Mapping[str, int | None]
 
-WORDS = {
-    "eol": "between white space, and one for each end of line",
-    "plain": "between white space",
-}
+WORDS = "between white space, and one for each end of line"
 COLUMNS = {  # measure: title, decimals
     "nats_per_token": ("nats/token", 4),
     "perplexity": ("perplexity", 2),
@@ -53,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     with cli.user_errors():
         measurement, variants = prepare(arguments)
-        print(heading(measurement, variants[0], WORDS[arguments.words]), flush=True)
+        print(heading(measurement, variants[0]), flush=True)
         for options in variants:
             rows.append(row_of(measurement, options))
             print(line_of(rows[-1], words=bool(measurement.text.words)), flush=True)
@@ -82,7 +79,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="tokens of each stream read at once (default: as in that test)")  # fmt: skip
     add("--context", type=cli.number_from(0, 2**30), metavar="N",
         help="unscored tokens before each stream's part (default: as in that test)")  # fmt: skip
-    add("--words", choices=WORDS, default="eol", help="what counts as a word")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     add("--precision", choices=("float32", "bfloat16", "float64"), default="float32",
         help="of the products; float64 of the weights too")  # fmt: skip
@@ -109,13 +105,13 @@ class Text:
     words: int | None
 
 
-def read_documents(files: Sequence[Path], tokenizer: "Tokenizer", *, line_ends: bool) -> Text:
-    """Read UTF-8 files, one document each; with `line_ends` the end of a line counts as a word."""
+def read_documents(files: Sequence[Path], tokenizer: "Tokenizer") -> Text:
+    """Read UTF-8 files, one document each."""
     from data import count_words, encode_documents
     from data.text import to_utf8_text
 
     texts = [to_utf8_text(path.read_bytes(), str(path)) for path in files]
-    words = sum(count_words(text, line_ends=line_ends) for text in texts)
+    words = sum(count_words(text, line_ends=True) for text in texts)
     return Text(
         tokens=encode_documents(tokenizer, texts),
         documents=len(texts),
@@ -186,17 +182,17 @@ def prepare(arguments: argparse.Namespace) -> tuple[Measurement, list[dict[str, 
             raise ValueError(f"--{error}") from None
     given = {name: vars(arguments)[name] for name in saved.cut}
     cut = {**saved.cut, **{name: value for name, value in given.items() if value is not None}}
-    text = read_documents(arguments.data, saved.tokenizer, line_ends=arguments.words == "eol")
+    text = read_documents(arguments.data, saved.tokenizer)
     cut["streams"] = min(cut["streams"], len(text.tokens) - 1)
     return Measurement(saved, text, cut, device, arguments.precision), variants
 
 
-def heading(measurement: Measurement, options: Options, words: str) -> str:
+def heading(measurement: Measurement, options: Options) -> str:
     """Model, text, how it is measured, and the titles of the table."""
     from model import adjusted
 
     own, text, cut = measurement.saved.architecture, measurement.text, measurement.cut
-    counted = f", {text.words:,} words ({words})" if text.words else ""
+    counted = f", {text.words:,} words ({WORDS})" if text.words else ""
     titles = [f"{'memory':>8}", *(f"  {title}" for title, _ in _columns(bool(text.words)).values())]
     lines = [
         f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
@@ -265,7 +261,7 @@ def write(
         "trained_with": adjustable_options(own),
         "data": [str(path) for path in arguments.data],
         "documents": text.documents,
-        "words": WORDS[arguments.words],
+        "words": WORDS,
         **measurement.cut,
         "device": str(measurement.device),
         "precision": measurement.precision,

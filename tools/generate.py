@@ -6,11 +6,8 @@ keys and values are kept, and a prompt may be longer than the memory.
 
     python -m tools.generate runs/quickstart/model --prompt "def read(path):"
     python -m tools.generate runs/quickstart/model --file long.txt --temperature 0 --tokens 500
-    python -m tools.generate runs/quickstart/model --top-p 0.9 --interactive
 
 The same seed gives the same text. With --count, sample k of --seed S is that of --seed S + k.
-With --interactive each line of stdin is one more prompt in the same memory. Ctrl-C ends a sample;
-while a line is awaited it ends the program, as Ctrl-D does.
 """
 
 import argparse
@@ -44,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with cli.user_errors():
         sampler, prompt = prepare(arguments)
         try:
-            go_on = talk if arguments.interactive else samples
-            go_on(sampler, prompt, arguments)
+            samples(sampler, prompt, arguments)
             code = 0
         except KeyboardInterrupt:
             print("\ninterrupted", file=sys.stderr)
@@ -74,14 +70,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="keep the likeliest tokens that add up to P (default: all)")  # fmt: skip
     add("--seed", type=cli.number_from(0, MOST_SEED), default=0, metavar="S", help="of the draws")
     add("--count", type=cli.number_from(1, MOST), default=1, metavar="N", help="samples")
-    add("--interactive", action="store_true", help="read prompts from stdin, line by line")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
-    arguments = parser.parse_args(argv)
-    if arguments.interactive and arguments.prompt == "-":
-        parser.error("--interactive reads stdin itself; give the prompt with --file")
-    if arguments.interactive and arguments.count > 1:
-        parser.error("--interactive makes one sample a line; leave --count out")
-    return arguments
+    return parser.parse_args(argv)
 
 
 @dataclass
@@ -187,32 +177,6 @@ def samples(sampler: Sampler, prompt: Sequence[int], arguments: argparse.Namespa
         for text, _, _ in sampler.pieces(reading, generator):
             show(text)
         print(flush=True)
-
-
-def talk(sampler: Sampler, prompt: Sequence[int], arguments: argparse.Namespace) -> None:
-    """Go on with each line of stdin, in one memory and with one row of draws."""
-    import torch
-
-    from data.text import to_text
-
-    generator = torch.Generator().manual_seed(arguments.seed)
-    state, unread = sampler.model.initial_state(1, cached=True), list(prompt)
-    while line := next_line():
-        unread += sampler.tokenizer.encode(to_text(line).rstrip("\r\n")).tolist()
-        try:
-            for text, reading, new in sampler.pieces(sampler.read(unread, state), generator):
-                state, unread = reading.state, [new]
-                show(text)
-        except KeyboardInterrupt:
-            print("\nstopped; Ctrl-C once more ends the program", end="", file=sys.stderr)
-        print(flush=True)
-
-
-def next_line() -> bytes:
-    """A line of stdin with its end; nothing where there is none left."""
-    if sys.stdin.isatty():
-        print("> ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.buffer.readline()
 
 
 def show(text: str) -> None:

@@ -113,29 +113,17 @@ def evaluate(arguments: argparse.Namespace, model: "ParnasLM") -> Mapping[str, A
 
 
 def report(arguments: argparse.Namespace, results: Mapping[str, Any]) -> None:
-    """Print a line for each figure, and write the --json file whole."""
-    from utils.files import write_whole
-    from utils.text import aligned
+    """Print lm_eval's table, and write the --json file whole."""
+    from lm_eval.utils import make_table
 
-    lines = [["task", "metric", "value", "standard error"]]
-    for task, figures in results["results"].items():
-        for name, value in figures.items():
-            metric, comma, chosen = name.partition(",")
-            if not comma or metric.endswith("_stderr"):
-                continue
-            error = figures.get(f"{metric}_stderr,{chosen}")
-            metric += "" if chosen == "none" else f" ({chosen})"
-            lines.append([task, metric, _shown(value), _shown(error)])
-    print("\n".join(aligned(lines, left=2)))
+    from utils.files import write_whole
+
+    print(make_table(results))
     if arguments.json is not None:
         kept = ("results", "versions", "n-shot", "n-samples")
         content = {name: results.get(name) for name in kept}
         content |= {"model": str(arguments.model), "joined": arguments.joined}
         write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
-
-
-def _shown(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
 if __name__ == "__main__":

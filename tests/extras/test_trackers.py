@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import search
 from tests.runs import SEARCH, assert_same, killed_after, rows, run
 
-TRACKED = ("--tensorboard", "--wandb")
+TRACKED = ("--set", "run.trackers=[tensorboard, wandb]")
 
 
 @pytest.fixture

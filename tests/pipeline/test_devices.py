@@ -1,83 +1,15 @@
 """The device of a run, and what is said of it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pipeline.devices import (
-    busy_lines,
     find_device,
     missed_gpu,
     set_precision,
 )
-from pipeline.experiment import load_experiment
-from pipeline.plan import set_up
-from training.distributed import Ranks
-from training.step import Forward
-from utils.cores import CpuReading
-
-START = CpuReading(all_s=100.0, own_s=10.0, at_s=50.0)
-ALONE_ON_CPU = Forward(torch.device("cpu"), "float32")
-
-
-def later(others: float, own: float = 1.0, after_s: float = 2.0) -> CpuReading:
-    """The counters after some seconds, with so many cores used meanwhile."""
-    return CpuReading(
-        all_s=START.all_s + after_s * (others + own),
-        own_s=START.own_s + after_s * own,
-        at_s=START.at_s + after_s,
-    )
-
-
-@pytest.mark.parametrize(
-    ("others", "threads", "cores", "remedy"),
-    [
-        (1.9, 2, 2, "run.threads=1"),
-        (5.0, 4, 8, "run.threads=3"),
-        (0.0, 4, 2, "run.threads=2"),
-        (0.2, 2, 2, None),
-        (1.9, 1, 2, None),
-    ],
-)
-def test_a_training_with_more_threads_than_free_cores_is_warned_of(
-    monkeypatch: pytest.MonkeyPatch, others: float, threads: int, cores: int, remedy: str | None
-) -> None:
-    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
-    monkeypatch.setattr("pipeline.devices.usable_cores", lambda: cores)
-    lines = busy_lines(ALONE_ON_CPU, START, lambda: later(others))
-    assert len(lines) == (remedy is not None)
-    for line in lines:
-        assert line.startswith(f"warning: {threads} threads for {cores - others:.1f} free cores")
-        assert line.endswith(str(remedy))
-
-
-def test_a_phase_warns_of_its_own_threads_on_a_cpu_where_the_load_is_known(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run")
-    assert torch.get_num_threads() == 2
-    busy = later(1e6)
-    (line,) = busy_lines(ALONE_ON_CPU, START, lambda: busy)
-    assert line.startswith("warning: 2 threads for 0.0 free cores")
-    assert busy_lines(ALONE_ON_CPU, START, lambda: None) == []
-    assert busy_lines(ALONE_ON_CPU, None, lambda: busy) == []
-    assert busy_lines(ALONE_ON_CPU, START, lambda: later(1e6, after_s=0.05)) == []
-    on_gpu = replace(ALONE_ON_CPU, device=torch.device("cuda"))
-    assert busy_lines(on_gpu, START, lambda: busy) == []
-    # The other processes of one training are no strangers.
-    assert busy_lines(replace(ALONE_ON_CPU, ranks=Ranks(world=2)), START, lambda: busy) == []
-
-
-def test_cores_that_the_process_may_not_use_are_not_free_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 9}, raising=False)
-    (line,) = busy_lines(ALONE_ON_CPU, START, lambda: later(1.0))
-    assert line.startswith("warning: 2 threads for 1.0 free cores (other processes use 1.0 of 2)")
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> list[torch.device]:

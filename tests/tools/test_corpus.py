@@ -100,23 +100,3 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     (line,) = [line for line in captured.err.splitlines() if not line.startswith("files: ")]
     assert said in line
     assert captured.out == ""
-
-
-DATA_ALONE = (
-    "data: {corpus: tree, tree: {folder: FOLDER, include: ['*.txt']}, tokenizer: {kind: bytes}}"
-)
-
-
-def test_a_file_with_data_alone_is_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
-    for number in range(99):
-        (tmp_path / f"{number}.txt").write_text(f"{number} bottles of beer\n" * 9)
-    path = tmp_path / "text.yaml"
-    path.write_text(DATA_ALONE.replace("FOLDER", str(tmp_path)))
-    said = printed(capsys, path)
-    assert cells(said, "train")[1:3] != ["0", "0"]
-    assert "cluster " not in said
-    with_softmax = "model={slots: 1, d_model: 8, d_ffn: 8, softmax: {cutoffs: [20, 60]}}"
-    assert "cluster " in printed(capsys, path, "--set", with_softmax)

@@ -213,17 +213,15 @@ def test_other_options_give_what_a_model_built_with_them_gives(tool: Tool, folde
 
 
 def test_word_perplexity_is_over_words_and_says_which(tool: Tool) -> None:
-    plain = len(TEXT.split())
-    for rule, words in (("eol", plain + TEXT.count("\n")), ("plain", plain)):
-        (row,) = tool.rows("--words", rule)
-        assert row["words"] == words
-        assert row["word_perplexity"] == pytest.approx(math.exp(row["nats"] / words))
-        exponent = row["tokens"] / words
-        assert row["word_perplexity"] == pytest.approx(row["perplexity"] ** exponent)
-        bits = row["bits_per_byte"] * row["bytes"]
-        assert bits == pytest.approx(row["nats"] / math.log(2))
-        said = tool.output("--words", rule)
-        assert f"{words} words ({command.WORDS[rule]})" in said
+    words = len(TEXT.split()) + TEXT.count("\n")
+    (row,) = tool.rows()
+    assert row["words"] == words
+    assert row["word_perplexity"] == pytest.approx(math.exp(row["nats"] / words))
+    exponent = row["tokens"] / words
+    assert row["word_perplexity"] == pytest.approx(row["perplexity"] ** exponent)
+    bits = row["bits_per_byte"] * row["bytes"]
+    assert bits == pytest.approx(row["nats"] / math.log(2))
+    assert f"{words} words ({command.WORDS})" in tool.output()
 
 
 def test_what_it_was_measured_with_is_written(tool: Tool, text: Path, tmp_path: Path) -> None:

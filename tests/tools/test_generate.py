@@ -1,10 +1,8 @@
 """The command that goes on with a text: what it prints is what the model draws."""
 
-import codecs
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from data import Tokenizer, load_tokenizer
 from data.tokenizers.sentencepiece import load_given
 from data.tokenizers.tokenizer import Bytes
 from model import Sampling, generate, load_model
-from model.generation import read_prompts, steps
 from tests.data.models import TEXT, given_model, ranked
 from tests.model.tiny import candidate
 from tests.tools.test_evaluate import save_folder
@@ -129,60 +126,6 @@ def test_samples_read_the_prompt_once_and_are_those_of_the_next_seeds(
     assert f"prompt: {len(LONG) + 1} tokens, " in printed.err.splitlines()[-1]
 
 
-def test_each_line_goes_on_in_the_same_memory(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = [b"one", LONG.replace("\n", " ").encode(), b"", b"\xff two"]
-    stdin(monkeypatch, b"\r\n".join(lines))
-    known, shown, generator = [256, *b"Begin: "], "", torch.Generator().manual_seed(2)
-    for line in lines:
-        known += line
-        # Everything is read anew.
-        drawn = steps(load_model(folder), read_prompts(load_model(folder), [known]),
-                      Sampling(), [generator])  # fmt: skip
-        ids = [int(id_B) for _, id_B in islice(drawn, 30)]
-        assert 256 not in ids
-        known += ids
-        shown += bytes(ids).decode(errors="replace") + "\n"
-    given = [folder, "--seed", 2, "--tokens", 30, "--interactive", "--prompt", "Begin: "]
-    assert run(capsys, *given) == shown
-
-
-def test_ctrl_c_ends_a_sample_whose_text_stays_in_the_memory_and_then_the_program(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[str] = []
-    lines = [b"one\n", b"two\n"]
-
-    def show_until_three(text: str) -> None:
-        shown.append(text)
-        if len(shown) == 3:
-            raise KeyboardInterrupt
-
-    def line_or_ctrl_c() -> bytes:
-        if lines:
-            return lines.pop(0)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "show", show_until_three)
-    monkeypatch.setattr(command, "next_line", line_or_ctrl_c)
-    assert command.main([str(folder), "--temperature=0.5", "--tokens=6", "--interactive"]) == 130
-    said = capsys.readouterr().err
-    assert "stopped; Ctrl-C once more" in said
-    assert said.splitlines()[-2] == "interrupted"
-    known, generator = [256], torch.Generator().manual_seed(0)
-    for line, most in ((b"one", 3), (b"two", 6)):
-        known += line
-        reading = read_prompts(load_model(folder), [known])
-        drawn = steps(load_model(folder), reading, Sampling(temperature=0.5), [generator])
-        known += [int(id_B) for _, id_B in islice(drawn, most)]
-    wanted = known[4:7], known[10:]
-    assert 256 not in known[1:]
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    assert shown[:3] == [decoder.decode(bytes([each])) for each in wanted[0]]
-    assert "".join(shown[3:]) == bytes(wanted[1]).decode(errors="replace")
-
-
 def test_a_terminal_gets_no_escape_sequence_of_a_model(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +153,6 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         ("--temperature -0.5", "--temperature: must be a number from 0, found -0.5"),
         ("--top-p 0", "--top-p: must be above 0 and at most 1, found 0.0"),
         ("--device gpu", "--device: must be auto, cpu, cuda or cuda:N, found 'gpu'"),
-        ("--interactive --prompt -", "--interactive reads stdin itself"),
         ("--file FOLDER/latin.txt", "is not UTF-8, byte 0 is 0xe9"),
     ],
 )

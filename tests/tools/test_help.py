@@ -12,7 +12,7 @@ HEAVY = {"torch", "numpy", "pandas", "matplotlib", "optuna", "pydantic", "yaml",
 
 
 # What has no command line of its own, or is called by make alone.
-NO_COMMANDS = {"__init__", "bootstrap", "build_backend"}
+NO_COMMANDS = {"__init__", "bootstrap"}
 TOOLS = sorted({path.stem for path in (ROOT / "tools").glob("*.py")} - NO_COMMANDS)
 
 

@@ -305,16 +305,14 @@ class HelpWithDefaults(argparse.RawDescriptionHelpFormatter):
     A default that is no value but a rule (None) must be said by the option's help itself.
     """
 
-    def add_argument(self, action: argparse.Action) -> None:
-        """As argparse, with the default of an option that has a value."""
+    def _get_help_string(self, action: argparse.Action) -> str | None:
         words, default = action.help or "", action.default
-        no_value = default in (None, [], argparse.SUPPRESS) or action.nargs == 0
-        if not no_value and "default" not in words and words != argparse.SUPPRESS:
-            # As it is typed.
-            between = "," if action.nargs is None else " "
-            shown = between.join(map(str, default)) if isinstance(default, list) else "%(default)s"
-            action.help = f"{words} (default: {shown})".strip()
-        super().add_argument(action)
+        if default in (None, [], argparse.SUPPRESS) or action.nargs == 0 or "default" in words:
+            return words
+        # As it is typed.
+        between = "," if action.nargs is None else " "
+        shown = between.join(map(str, default)) if isinstance(default, list) else default
+        return f"{words} (default: {shown})".strip()
 
 
 @contextmanager

@@ -1,7 +1,4 @@
-"""The plan of a run: what an experiment and its text come to, resolved once for all phases.
-
-V vocabulary
-"""
+"""The plan of a run: what an experiment and its text come to, resolved once for all phases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
+from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
 from model.blocks import Candidate
-from model.config import ModelConfig, SoftmaxConfig
+from model.config import SoftmaxConfig
 from model.language_model import Costs, LanguageModel, Mix
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
@@ -35,33 +30,6 @@ from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
 from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
 from utils.screen import say
-
-
-def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:
-    """Part of the training tokens in the head and in each tail."""
-    bounds = (0, *cutoffs, len(counts_V))
-    total = int(counts_V.sum())
-    return tuple(int(counts_V[low:high].sum()) / total for low, high in pairwise(bounds))
-
-
-def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> SoftmaxConfig:
-    """The softmax with its cutoffs in numbers, also where the experiment says auto."""
-    if isinstance(config.softmax, SoftmaxConfig):
-        return config.softmax
-    from model.cutoffs import optimal_cutoffs
-
-    try:
-        cutoffs = optimal_cutoffs(
-            prepared.counts_V,
-            d_model=config.d_model,
-            widths=config.softmax.tail_widths(config.d_embedding or config.d_model),
-            head_width=config.d_embedding,
-            tokens=data.batch * data.segment,
-            least_head_mass=config.softmax.head_mass,
-        )
-    except ValueError as error:
-        raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None
-    return config.softmax.fixed(cutoffs)
 
 
 @dataclass(frozen=True)
@@ -102,7 +70,23 @@ class RunPlan:
     @cached_property
     def softmax(self) -> SoftmaxConfig:
         """The softmax with its cutoffs in numbers, also where the experiment says auto."""
-        return softmax_of(self.experiment.model, self.experiment.data, self.prepared)
+        config, data = self.experiment.model, self.experiment.data
+        if isinstance(config.softmax, SoftmaxConfig):
+            return config.softmax
+        from model.cutoffs import optimal_cutoffs
+
+        try:
+            cutoffs = optimal_cutoffs(
+                self.prepared.counts_V,
+                d_model=config.d_model,
+                widths=config.softmax.tail_widths(config.d_embedding or config.d_model),
+                head_width=config.d_embedding,
+                tokens=data.batch * data.segment,
+                least_head_mass=config.softmax.head_mass,
+            )
+        except ValueError as error:
+            raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None
+        return config.softmax.fixed(cutoffs)
 
     @cached_property
     def sizes(self) -> dict[str, Any]:
@@ -147,7 +131,9 @@ class RunPlan:
 
     def cluster_mass(self, cutoffs: tuple[int, ...]) -> tuple[float, ...]:
         """Part of the training tokens in the head and in each tail."""
-        return cluster_mass(self.prepared.counts_V, cutoffs)
+        counts_V = self.prepared.counts_V
+        bounds = pairwise((0, *cutoffs, len(counts_V)))
+        return tuple(int(counts_V[low:high].sum()) / int(counts_V.sum()) for low, high in bounds)
 
     @property
     def adds_nothing(self) -> dict[str, bool]:

@@ -41,7 +41,7 @@ from training.run_dir import FolderLock, claim, is_claimed
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
-from utils.files import folder_made_whole, why_not_ours, write_whole
+from utils.files import folder_made_whole, write_whole
 from utils.screen import announce
 
 
@@ -213,19 +213,15 @@ def show_result(path: Path) -> None:
 def copy_chosen(path: Path, run_dir: Path) -> str:
     """Copy the model beside a result.json to RUN/model, unless another seed's stands there.
 
-    Returns a line that says where the model is.
+    Returns a line that says where the model is. ValueError: RUN/model is no model folder of ours.
     """
-    target = run_dir / "model"
+    target, model, result = run_dir / "model", path.parent / "model", read_result(path)
     with FolderLock(run_dir, wait=True):
-        if (why := why_not_ours(target, MODEL_FILES)) is not None:
-            model = path.parent / "model"
-            return f"warning: {target} {why}, so it stays as it was; this run's model: {model}"
         if (target / "result.json").exists():
-            before, result = read_result(target / "result.json"), read_result(path)
+            before = read_result(target / "result.json")
             if before["name"] == result["name"] and before["seed"] != result["seed"]:
-                here = path.parent / "model"
-                return f"{target} stays that of seed {before['seed']}; this one: {here}"
+                return f"{target} stays that of seed {before['seed']}; this one: {model}"
         with folder_made_whole(target, MODEL_FILES) as work:
-            shutil.copytree(path.parent / "model", work, dirs_exist_ok=True)
+            shutil.copytree(model, work, dirs_exist_ok=True)
             shutil.copy(path, work)
         return f"model: {target}"

@@ -46,7 +46,7 @@ from training.run_dir import is_claimed
 from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
-from utils.files import append_line, write_whole
+from utils.files import write_whole
 from utils.pi import entropy_share, margins, softmax
 from utils.screen import announce
 
@@ -267,16 +267,6 @@ def _alpha_text(schedules: SearchPlan) -> str:
     return ", ".join(filter(None, parts))
 
 
-def say_once(lines: Sequence[str], folders: Sequence[Path]) -> None:
-    """Print lines, and add them to each train.log without them: a command may be given again."""
-    for line in lines:
-        print(line)
-    for log in (folder / "train.log" for folder in folders):
-        logged = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        if missing := [line for line in lines if line not in logged]:
-            append_line(log, "\n".join(missing))
-
-
 def guard_lines(
     trajectory: Path, schedules: SearchPlan, adds_nothing: Mapping[str, bool]
 ) -> list[str]:
@@ -334,7 +324,8 @@ def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     of_text += plan.experiment.warnings()
     caveats = {"caveats": [*of_text, *warnings]}
     write_whole(folder / CAVEATS, json.dumps(caveats, indent=1) + "\n")
-    say_once(lines, [folder])
+    for line in lines:
+        print(line)
 
 
 def _show_together(plan: RunPlan, seeds: Sequence[int], folders: Sequence[Path]) -> None:
@@ -347,7 +338,7 @@ def _show_together(plan: RunPlan, seeds: Sequence[int], folders: Sequence[Path])
     if len(seeds) > 1 or not path.exists():
         content = {"searches": sorted(seeds), "caveats": caveats}
         write_whole(path, json.dumps(content, indent=1) + "\n")
-    say_once([*lines, *caveats], folders)
+    print(*lines, *caveats, sep="\n")
 
 
 def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str]]:

@@ -28,8 +28,8 @@ LEAST_TOKENS = 10_000
 TOKEN_DEVIATION = 3.0
 # A larger part of a split that stands in the training text is worth a warning.
 MOST_OVERLAP = 0.2
-# A warning about a search is composed once, at its end or with a layout: the screen shows it,
-# train.log keeps what is of a search, and the report boxes it, from this file or the evidence.
+# A warning about a search is composed once, at its end or with a layout: the screen shows it, and
+# the report boxes it, from this file or the evidence.
 CAVEATS = "caveats.json"
 ONE_SEARCH = (
     "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2) "

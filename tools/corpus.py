@@ -11,14 +11,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import cli
 from utils.text import aligned, visible
 
 if TYPE_CHECKING:
-    from data import Corpus, Prepared
+    from data import Prepared
     from pipeline.experiment import Experiment
+    from pipeline.plan import RunPlan
 
 HEAD_CHARACTERS, HEAD_PIECES, WIDTH = 500, 48, 100
 Row = Sequence[str]
@@ -35,38 +36,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        text = page(experiment, run_dir)
-    # Text may hold characters that this terminal or pipe cannot write.
-    sys.stdout.buffer.write((text + "\n").encode(sys.stdout.encoding, errors="backslashreplace"))
-    sys.stdout.flush()
+        print(page(experiment, run_dir))
     return 0
 
 
 def page(experiment: "Experiment", run_dir: Path) -> str:
     """The whole page; the text is the one that a run in this directory reads."""
-    from data import load_corpus, prepare_corpus
+    from data import load_corpus
+    from pipeline.plan import set_up
     from pipeline.run_files import run_folders
-    from pipeline.summary import tokenizer_line
-    from utils.screen import say
+    from pipeline.summary import passes_line, text_summary
 
-    whole = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
-    corpus = load_corpus(whole, Path.cwd(), progress=say, is_run=run_folders(run_dir))
-    prepared = prepare_corpus(corpus, whole, Path.cwd(), progress=say)
+    data = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
+    plan = set_up(experiment.model_copy(update={"data": data}), run_dir)
+    corpus = load_corpus(data, Path.cwd(), is_run=run_folders(run_dir))
+    passes = {"search": plan.search_steps, "retrain": plan.stages.steps}
+    batches = plan.training_batches()
     parts = [
         f"corpus: {corpus.name}\ndigest: {corpus.digest}",
-        "\n".join(aligned(list(split_rows(prepared)), 1)),
-        "\n".join(overlap_lines(prepared.notes)),
-        f"{tokenizer_line(prepared.tokenizer, prepared.notes)}\n"
-        f"vocabulary: {prepared.tokenizer.vocabulary_size} ids with <doc>; "
-        f"digest {prepared.tokenizer.digest}",
+        "\n".join(aligned(list(split_rows(plan.prepared)), 1)),
+        text_summary(plan),
+        "\n".join(aligned(list(cluster_rows(plan)), 1)),
+        "\n".join(f"{phase}: {passes_line(steps, batches)}" for phase, steps in passes.items()),
+        f"the training text begins:\n{head(next(corpus.documents('train')).text)}",
+        f"and becomes:\n{pieces(plan.prepared)}",
     ]
-    if clusters := list(cluster_rows(experiment, prepared)):
-        parts.append("\n".join(aligned(clusters, 1)))
-    if lines := [*reading_lines(experiment, prepared)]:
-        parts.append("\n".join(lines))
-    parts.append("the training text begins:\n" + head(corpus))
-    parts.append("and becomes:\n" + pieces(prepared))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def split_rows(prepared: "Prepared") -> Iterator[Row]:
@@ -84,57 +79,23 @@ def split_rows(prepared: "Prepared") -> Iterator[Row]:
         yield row
 
 
-def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
-    """Shares of the held-out text that stand in the training text."""
-    for split, share in notes["lines_found_in_train"].items():
-        least = f"lines of {share['at_least_characters']}+ characters"
-        yield (
-            f"{split}: no {least}, so whether it stands in the training text cannot be told"
-            if not share["lines"]
-            else f"{split}: {share['found']:,} of {share['lines']:,} {least} "
-            f"({share['share']:.1%}) stand word for word in the training text"
-        )
-
-
-def reading_lines(experiment: "Experiment", prepared: "Prepared") -> Iterator[str]:
-    """Passes of each phase over the training text, and what makes figures say little."""
-    from data import ContextBatches
-    from pipeline.summary import passes_line, text_warnings
-    from training.config import steps_in
-    from training.optim import stages_of
-
-    data, search = experiment.data, experiment.search
-    try:
-        batches = ContextBatches(prepared.tokens["train"], batch=data.batch, segment=data.segment)
-    except ValueError as error:  # the text is shown all the same
-        yield f"warning: {error}"
-        return
-    steps = steps_in(search.steps, search.epochs, batches.per_epoch)
-    yield f"search: {passes_line(steps, batches)}"
-    steps = stages_of(experiment.retrain, batches.per_epoch).steps
-    yield f"retrain: {passes_line(steps, batches)}"
-    yield from text_warnings(prepared, batches)
-
-
-def cluster_rows(experiment: "Experiment", prepared: "Prepared") -> Iterator[Row]:
+def cluster_rows(plan: "RunPlan") -> Iterator[Row]:
     """One row per cluster of an adaptive softmax: its ids, and its part of the training tokens."""
-    from pipeline.plan import cluster_mass, softmax_of
-
-    softmax = softmax_of(experiment.model, experiment.data, prepared)
-    vocabulary = prepared.tokenizer.vocabulary_size
-    softmax.check_vocabulary(vocabulary)
-    if not softmax.cutoffs:
+    cutoffs, vocabulary = plan.softmax.cutoffs, plan.prepared.tokenizer.vocabulary_size
+    if not cutoffs:
         return
+    plan.softmax.check_vocabulary(vocabulary)
     yield "cluster", "ids", "of the training tokens"
-    masses = cluster_mass(prepared.counts_V, softmax.cutoffs)
-    bounds = pairwise((0, *softmax.cutoffs, vocabulary))
-    for index, ((low, high), mass) in enumerate(zip(bounds, masses, strict=True)):
+    bounds = pairwise((0, *cutoffs, vocabulary))
+    for index, ((low, high), mass) in enumerate(
+        zip(bounds, plan.cluster_mass(cutoffs), strict=True)
+    ):
         yield f"tail {index}" if index else "head", f"{high - low:,}", f"{mass:.1%}"
 
 
-def head(corpus: "Corpus") -> str:
-    """The beginning of the first training document, with what cannot be seen made visible."""
-    *lines, last = next(corpus.documents("train")).text[:HEAD_CHARACTERS].split("\n")
+def head(text: str) -> str:
+    """The beginning of a text, with what cannot be seen made visible."""
+    *lines, last = text[:HEAD_CHARACTERS].split("\n")
     shown = [*(visible(line) + "\\n" for line in lines), visible(last)]
     return "\n".join(
         f"  {line[start : start + WIDTH]}" for line in shown for start in range(0, len(line), WIDTH)

@@ -27,13 +27,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from data import Tokenizer
     from model import Architecture
     from pipeline.run_files import Saved
     from training.evaluation import Evaluation
-
-# What a line of the table changes in the model.
-Options = Mapping[str, int | None]
 
 WORDS = "between white space, and one for each end of line"
 COLUMNS = {  # measure: title, decimals
@@ -47,15 +43,8 @@ COLUMNS = {  # measure: title, decimals
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    rows = []
     with cli.user_errors():
-        measurement, variants = prepare(arguments)
-        print(heading(measurement, variants[0]), flush=True)
-        for options in variants:
-            rows.append(row_of(measurement, options))
-            print(line_of(rows[-1], words=bool(measurement.text.words)), flush=True)
-        if arguments.json is not None:
-            write(arguments, measurement, rows)
+        measure(arguments)
     return 0
 
 
@@ -92,6 +81,72 @@ def _number(text: str) -> int | None:
     return None if text == "none" else int(text)
 
 
+def measure(arguments: argparse.Namespace) -> None:
+    """Score the text once for each line of the table, and print and write it.
+
+    All that can be checked before the first token is scored is checked.
+    """
+    from model import adjustable_options, adjusted
+    from pipeline.devices import device_of
+    from pipeline.run_files import describe
+    from utils.files import write_whole
+
+    device, saved = device_of(arguments.device), describe(arguments.model)
+    own = saved.architecture
+    options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
+    variants = [{"memory": rows, **options} for rows in arguments.memory or ()] or [options]
+    try:
+        changed = [adjusted(own, variant) for variant in variants]
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
+    given = {name: vars(arguments)[name] for name in saved.cut}
+    cut = {**saved.cut, **{name: value for name, value in given.items() if value is not None}}
+    text = read_documents(arguments.data, saved)
+    cut["streams"] = min(cut["streams"], len(text.tokens) - 1)
+    columns = {name: at for name, at in COLUMNS.items() if text.words or name != "word_perplexity"}
+    counted = f", {text.words:,} words ({WORDS})" if text.words else ""
+    print(
+        f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
+        f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
+        f"{len(arguments.data)} document{'s' * (len(arguments.data) > 1)}",
+        f"measured with {options_text(changed[0], but='memory')}; {cut['streams']} streams of "
+        f"{cut['segment']} tokens, {cut['context']} of context; {device}, {arguments.precision}",
+        *(f"lossy: {loss}" for loss in saved.tokenizer.losses),
+        "",
+        "".join([f"{'memory':>8}", *(f"  {title}" for title, _ in columns.values())]),
+        sep="\n",
+        flush=True,
+    )
+    rows = []
+    for variant, architecture in zip(variants, changed, strict=True):
+        result = score(saved, variant, text, cut, device, arguments.precision)
+        row: dict[str, Any] = {
+            "options": adjustable_options(architecture),
+            "nats": result.nats,
+            **result.row(),
+        }
+        rows.append(row)
+        memories = [one["memory"] for one in row["options"].values() if "memory" in one]
+        memory = "/".join(dict.fromkeys(map(_shown, memories))) or "-"
+        cells = (f"  {_cell(row.get(name), *shape)}" for name, shape in columns.items())
+        print(f"{memory:>8}", *cells, sep="", flush=True)
+    if arguments.json is not None:
+        content = {
+            "model": str(saved.folder),
+            "name": own.name,
+            "layout": own.letters(),
+            "trained_with": adjustable_options(own),
+            "data": [str(path) for path in arguments.data],
+            "documents": len(arguments.data),
+            "words": WORDS,
+            **cut,
+            "device": str(device),
+            "precision": arguments.precision,
+            "rows": rows,
+        }
+        write_whole(arguments.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
 @dataclass(frozen=True)
 class Text:
     """Documents: their ids with `<doc>` before each, and how much they hold.
@@ -100,12 +155,11 @@ class Text:
     """
 
     tokens: "NDArray[np.int64]"
-    documents: int
     bytes: int
     words: int | None
 
 
-def read_documents(files: Sequence[Path], tokenizer: "Tokenizer") -> Text:
+def read_documents(files: Sequence[Path], saved: "Saved") -> Text:
     """Read UTF-8 files, one document each."""
     from data import count_words, encode_documents
     from data.text import to_utf8_text
@@ -113,101 +167,48 @@ def read_documents(files: Sequence[Path], tokenizer: "Tokenizer") -> Text:
     texts = [to_utf8_text(path.read_bytes(), str(path)) for path in files]
     words = sum(count_words(text, line_ends=True) for text in texts)
     return Text(
-        tokens=encode_documents(tokenizer, texts),
-        documents=len(texts),
+        tokens=encode_documents(saved.tokenizer, texts),
         bytes=sum(len(text.encode()) for text in texts),
-        words=None if tokenizer.losses else words or None,
+        words=None if saved.tokenizer.losses else words or None,
     )
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A model, a text, how it is cut (as `CUT`), and where and in what precision it is scored."""
+def score(
+    saved: "Saved",
+    options: Mapping[str, int | None],
+    text: Text,
+    cut: Mapping[str, int],
+    device: "torch.device",
+    precision: str,
+) -> "Evaluation":
+    """Score the text once by the model with other options (`adjusted`)."""
+    import torch
 
-    saved: "Saved"
-    text: Text
-    cut: dict[str, int]
-    device: "torch.device"
-    precision: str
+    from data import EvaluationStreams
+    from model import load_model
+    from training.evaluation import evaluate
+    from training.step import Forward
 
-    def run(self, options: Options) -> "Evaluation":
-        """Score the text once by the model with other options (`adjusted`)."""
-        import torch
-
-        from data import EvaluationStreams
-        from model import load_model
-        from training.evaluation import evaluate
-        from training.step import Forward
-
-        if (memory := options.get("memory")) is not None:
-            # No rows that no stream is long enough to fill.
-            longest = (len(self.text.tokens) - 1) // self.cut["streams"] + 1 + self.cut["context"]
-            options = {**options, "memory": min(memory, longest)}
-        model = load_model(self.saved.folder, options)
-        model = model.to(self.device, torch.float64 if self.precision == "float64" else None)
-        lengths_V = self.saved.tokenizer.byte_length_V
-        products = "bfloat16" if self.precision == "bfloat16" else "float32"
-        with Forward(self.device, products).autocast():
-            evaluation = evaluate(
-                model,
-                EvaluationStreams(self.text.tokens, **self.cut, words=self.text.words),
-                byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
-                device=self.device,
-            )
-        if not math.isfinite(evaluation.nats):
-            raise ValueError(
-                f"{self.saved.folder}: the model gives {evaluation.nats} nats for this text; "
-                "its weights are of no use"
-            )
-        return evaluation
-
-
-def prepare(arguments: argparse.Namespace) -> tuple[Measurement, list[dict[str, int | None]]]:
-    """The measurement, and what each line of the table changes in the model.
-
-    All that can be checked before the first token is scored is checked.
-    """
-    from model import adjusted
-    from pipeline.devices import device_of
-    from pipeline.run_files import describe
-
-    device = device_of(arguments.device)
-    saved = describe(arguments.model)
-    options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
-    variants = [{"memory": rows, **options} for rows in arguments.memory or ()] or [options]
-    for variant in variants:
-        try:
-            adjusted(saved.architecture, variant)
-        except ValueError as error:
-            raise ValueError(f"--{error}") from None
-    given = {name: vars(arguments)[name] for name in saved.cut}
-    cut = {**saved.cut, **{name: value for name, value in given.items() if value is not None}}
-    text = read_documents(arguments.data, saved.tokenizer)
-    cut["streams"] = min(cut["streams"], len(text.tokens) - 1)
-    return Measurement(saved, text, cut, device, arguments.precision), variants
-
-
-def heading(measurement: Measurement, options: Options) -> str:
-    """Model, text, how it is measured, and the titles of the table."""
-    from model import adjusted
-
-    own, text, cut = measurement.saved.architecture, measurement.text, measurement.cut
-    counted = f", {text.words:,} words ({WORDS})" if text.words else ""
-    titles = [f"{'memory':>8}", *(f"  {title}" for title, _ in _columns(bool(text.words)).values())]
-    lines = [
-        f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
-        f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
-        f"{text.documents} document{'s' * (text.documents > 1)}",
-        f"measured with {options_text(adjusted(own, options), but='memory')}; "
-        f"{cut['streams']} streams of {cut['segment']} tokens, {cut['context']} of context; "
-        f"{measurement.device}, {measurement.precision}",
-        *(f"lossy: {loss}" for loss in measurement.saved.tokenizer.losses),
-    ]
-    return "\n".join([*lines, "", "".join(titles)])
-
-
-def _columns(words: bool) -> dict[str, tuple[str, int]]:
-    return {name: shape for name, shape in COLUMNS.items() if words or name != "word_perplexity"}
+    if (memory := options.get("memory")) is not None:
+        # No rows that no stream is long enough to fill.
+        longest = (len(text.tokens) - 1) // cut["streams"] + 1 + cut["context"]
+        options = {**options, "memory": min(memory, longest)}
+    model = load_model(saved.folder, options)
+    model = model.to(device, torch.float64 if precision == "float64" else None)
+    lengths_V = saved.tokenizer.byte_length_V
+    with Forward(device, "bfloat16" if precision == "bfloat16" else "float32").autocast():
+        evaluation = evaluate(
+            model,
+            EvaluationStreams(text.tokens, **cut, words=text.words),
+            byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
+            device=device,
+        )
+    if not math.isfinite(evaluation.nats):
+        raise ValueError(
+            f"{saved.folder}: the model gives {evaluation.nats} nats for this text; "
+            "its weights are of no use"
+        )
+    return evaluation
 
 
 def options_text(architecture: "Architecture", but: str = "") -> str:
@@ -225,49 +226,9 @@ def _shown(value: int | None) -> str:
     return "none" if value is None else str(value)
 
 
-def row_of(measurement: Measurement, options: Options) -> dict[str, Any]:
-    """One line: the options by label, and every measure."""
-    from model import adjustable_options, adjusted
-
-    result = measurement.run(options)
-    labels = adjustable_options(adjusted(measurement.saved.architecture, options))
-    return {"options": labels, "nats": result.nats, **result.row()}
-
-
-def line_of(row: Mapping[str, Any], words: bool) -> str:
-    """One line of the table."""
-    rows = [options["memory"] for options in row["options"].values() if "memory" in options]
-    memory = "/".join(dict.fromkeys(map(_shown, rows))) or "-"
-    cells = [f"{memory:>8}"]
-    for name, (title, decimals) in _columns(words).items():
-        value = row.get(name)
-        cell = "-" if value is None else f"{value:.{decimals}f}" if value < 1e7 else f"{value:.4g}"
-        cells.append(f"  {cell:>{len(title)}}")
-    return "".join(cells)
-
-
-def write(
-    arguments: argparse.Namespace, measurement: Measurement, rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """Write the --json file whole; where that fails an old one stays as it was."""
-    from model import adjustable_options
-    from utils.files import write_whole
-
-    own, text = measurement.saved.architecture, measurement.text
-    content = {
-        "model": str(measurement.saved.folder),
-        "name": own.name,
-        "layout": own.letters(),
-        "trained_with": adjustable_options(own),
-        "data": [str(path) for path in arguments.data],
-        "documents": text.documents,
-        "words": WORDS,
-        **measurement.cut,
-        "device": str(measurement.device),
-        "precision": measurement.precision,
-        "rows": rows,
-    }
-    write_whole(arguments.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
+def _cell(value: float | None, title: str, decimals: int) -> str:
+    shown = "-" if value is None else f"{value:.{decimals}f}" if value < 1e7 else f"{value:.4g}"
+    return f"{shown:>{len(title)}}"
 
 
 if __name__ == "__main__":

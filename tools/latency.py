@@ -5,7 +5,7 @@ slots: embedding and softmax. Floor and scale are fitted to whole layouts, becau
 biased. --validate measures more whole layouts, which the fit does not see.
 
 The table lies in the cache, or where costs.table says; derive.budget and search.cost find it there
-and measure by themselves what is not there. Each workload's mean error stands in its first line.
+and measure by themselves what is not there.
 
     python -m tools.latency configs/quickstart.yaml
     python -m tools.latency configs/quickstart.yaml --validate 20 --workloads latency decode
@@ -77,9 +77,7 @@ def _lines(
     from nas.costs.model import agreement
 
     unit = "ms" if tokens is None else "tokens per second"
-    kind, wholes = ("held-out", times.held_out) if times.held_out else ("fitted", times.wholes)
-    error = f"mean error {times.agreement[0]:.1%} of {len(wholes)} {kind} layouts"
-    yield f"{name}, {dtype}, {unit}; {error}"
+    yield f"{name}, {dtype}, {unit}"
     for label, ms in {"rest": times.rest_ms, **times.by_label_ms}.items():
         line = f"  {label:<20} {ms:>9.4f}"
         if tokens is not None:

@@ -78,7 +78,7 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
 def test_what_the_terminal_says_of_pi_stands_in_the_run(
     searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same words on the screen, in train.log, in caveats.json and with the layout; once."""
+    """The same words on the screen, in caveats.json and with the layout; once."""
     log = searched / "search/seed-0/train.log"
     monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
     monkeypatch.setattr("pipeline.summary._MOST_RATIO", 0.5)
@@ -98,7 +98,6 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         (summary,) = [line for line in said if line.startswith("mean margin ")]
         for line in (summary, moved, ONE_SEARCH):
             assert said.count(line) == 1
-            assert log.read_text().splitlines().count(line) == 1
         run(derive, searched)
         evidence = load_architecture(searched / "architecture.json").evidence
         assert evidence is not None

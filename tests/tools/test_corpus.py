@@ -34,8 +34,8 @@ def test_the_numbers_are_those_of_the_files(
     size = (folder / "train.txt").stat().st_size
     assert cells(text, "train")[1:5] == ["1", f"{size:,}", f"{size:,}", f"{size + 1:,}"]
     assert cells(text, "valid")[1:6] == ["1", "127", "128", "129", f"{128 / 129:.3f}"]
-    assert "valid: 1 of 2 lines of 60+ characters (50.0%)" in text
-    assert "tokenizer: bytes, lossless\nvocabulary: 257 ids with <doc>" in text
+    assert "word for word in the training text: 1 of 2 in valid" in text
+    assert "vocabulary 257\ntokenizer: bytes, lossless" in text
     ids = [re.split(r"\s{2,}", line)[1] for line in text.splitlines() if "tail" in line]
     assert ids == ["40", "197"]
     begins = (folder / "train.txt").read_text()[:30]

@@ -15,8 +15,7 @@ import codecs
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,11 +24,7 @@ from pipeline import cli
 from utils.text import visible
 
 if TYPE_CHECKING:
-    import torch
-
     from data import Tokenizer
-    from model import LanguageModel, Sampling, StreamState
-    from model.generation import Reading
 
 MOST = 2**30
 MOST_SEED = 2**31 - 1
@@ -39,15 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     with cli.user_errors():
-        sampler, prompt = prepare(arguments)
-        try:
-            samples(sampler, prompt, arguments)
-            code = 0
-        except KeyboardInterrupt:
-            print("\ninterrupted", file=sys.stderr)
-            code = cli.INTERRUPTED
-        print(sampler.speeds(), file=sys.stderr)
-    return code
+        samples(arguments)
+    return 0
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -74,85 +62,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-@dataclass
-class Sampler:
-    """A model with its tokenizer, how text is drawn from it, `most` tokens a sample, and how fast.
-
-    `tokens` and `seconds` are those of prompts that were read, and of what was drawn.
-    """
-
-    model: "LanguageModel"
-    tokenizer: "Tokenizer"
-    sampling: "Sampling"
-    most: int
-    tokens: dict[str, int] = field(default_factory=lambda: {"new": 0, "prompt": 0})
-    seconds: dict[str, float] = field(default_factory=lambda: {"new": 0.0, "prompt": 0.0})
-
-    def read(self, ids: Sequence[int], state: "StreamState") -> "Reading":
-        """Read the ids of a prompt."""
-        import torch
-
-        from model.generation import read
-
-        began_s = time.perf_counter()
-        reading = read(self.model, torch.tensor([list(ids)]), state)
-        self.tokens["prompt"] += len(ids)
-        self.seconds["prompt"] += time.perf_counter() - began_s
-        return reading
-
-    def pieces(
-        self, reading: "Reading", generator: "torch.Generator"
-    ) -> Iterator[tuple[str, "Reading", int]]:
-        """Yield what each id of a sample adds to its text: whole characters only.
-
-        With it comes where the sample stands: what was read, and the id, which is not read yet.
-        """
-        from model.generation import steps
-
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        drawn = steps(self.model, reading, self.sampling, [generator])
-        began_s = time.perf_counter()
-        try:
-            for number, (reading, id_B) in enumerate(islice(drawn, self.most), 1):
-                new = int(id_B)
-                ends = number == self.most or new == self.tokenizer.doc_id
-                self.tokens["new"] += 1
-                yield decoder.decode(self.tokenizer.decode_bytes([new]), ends), reading, new
-                if ends:
-                    return
-        finally:
-            self.seconds["new"] += time.perf_counter() - began_s
-
-    def speeds(self) -> str:
-        """Tokens per second of the prompts and of the samples."""
-        return "; ".join(
-            f"{kind}: {count} tokens, {count / max(self.seconds[kind], 1e-9):.1f} tokens/s"
-            for kind, count in self.tokens.items()
-        )
-
-
-def prepare(arguments: argparse.Namespace) -> tuple[Sampler, list[int]]:
-    """The sampler, and the ids of the prompt with `<doc>` before them."""
-    from data import encode_documents
-    from model import Sampling, load_model
-    from pipeline.devices import device_of
-    from pipeline.run_files import describe
-
-    names = ("temperature", "top_k", "top_p")
-    try:
-        sampling = Sampling(**{name: getattr(arguments, name) for name in names})
-    except ValueError as error:
-        name, _, problem = str(error).partition(":")
-        raise ValueError(f"--{name.replace('_', '-')}:{problem}") from None
-    device = device_of(arguments.device)
-    saved = describe(arguments.model)
-    model = load_model(arguments.model).to(device)
-    for loss in saved.tokenizer.losses:
-        print(f"lossy: {loss}", file=sys.stderr)
-    prompt = encode_documents(saved.tokenizer, [prompt_of(arguments)]).tolist()
-    return Sampler(model, saved.tokenizer, sampling, arguments.tokens), prompt
-
-
 def prompt_of(arguments: argparse.Namespace) -> str:
     """The text of the prompt; bytes that are no UTF-8 are kept where they come from stdin."""
     from data.text import to_text, to_utf8_text
@@ -164,19 +73,60 @@ def prompt_of(arguments: argparse.Namespace) -> str:
     return to_text(sys.stdin.buffer.read()) if prompt == "-" else prompt
 
 
-def samples(sampler: Sampler, prompt: Sequence[int], arguments: argparse.Namespace) -> None:
-    """Print samples that all go on with the prompt, which is read once."""
+def samples(arguments: argparse.Namespace) -> None:
+    """Print samples that all go on with the prompt, which is read once, and how fast that was."""
     import torch
 
-    reading = sampler.read(prompt, sampler.model.initial_state(1, cached=True))
-    for seed in range(arguments.seed, arguments.seed + arguments.count):
-        if arguments.count > 1:
-            print(f"== seed {seed}")
-        # One after the other: what a sample wrote behind the prompt's keys, the next writes over.
-        generator = torch.Generator().manual_seed(seed)
-        for text, _, _ in sampler.pieces(reading, generator):
-            show(text)
-        print(flush=True)
+    from data import encode_documents
+    from model import Sampling, load_model
+    from model.generation import read, steps
+    from pipeline.devices import device_of
+    from pipeline.run_files import describe
+
+    names = ("temperature", "top_k", "top_p")
+    try:
+        sampling = Sampling(**{name: getattr(arguments, name) for name in names})
+    except ValueError as error:
+        name, _, problem = str(error).partition(":")
+        raise ValueError(f"--{name.replace('_', '-')}:{problem}") from None
+    device, saved = device_of(arguments.device), describe(arguments.model)
+    model, tokenizer = load_model(arguments.model).to(device), saved.tokenizer
+    for loss in tokenizer.losses:
+        print(f"lossy: {loss}", file=sys.stderr)
+    prompt = encode_documents(tokenizer, [prompt_of(arguments)])
+    began_s = time.perf_counter()
+    reading = read(model, torch.tensor(prompt)[None], model.initial_state(1, cached=True))
+    read_s, drawn = time.perf_counter(), 0
+    try:
+        for seed in range(arguments.seed, arguments.seed + arguments.count):
+            if arguments.count > 1:
+                print(f"== seed {seed}")
+            # One after the other: what a sample wrote behind the prompt's keys, the next writes
+            # over.
+            generator = torch.Generator().manual_seed(seed)
+            ids = (int(id_B) for _, id_B in steps(model, reading, sampling, [generator]))
+            for text in pieces(tokenizer, ids, arguments.tokens):
+                show(text)
+                drawn += 1
+            print(flush=True)
+    finally:
+        times = {"prompt": (len(prompt), read_s - began_s)}
+        times["new"] = (drawn, time.perf_counter() - read_s)
+        speeds = (
+            f"{kind}: {count} tokens, {count / max(seconds, 1e-9):.1f} tokens/s"
+            for kind, (count, seconds) in times.items()
+        )
+        print("; ".join(speeds), file=sys.stderr)
+
+
+def pieces(tokenizer: "Tokenizer", ids: Iterable[int], most: int) -> Iterator[str]:
+    """Yield what each id adds to the text, whole characters only, to the document's end."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    for number, new in enumerate(islice(ids, most), 1):
+        ends = number == most or new == tokenizer.doc_id
+        yield decoder.decode(tokenizer.decode_bytes([new]), ends)
+        if ends:
+            return
 
 
 def show(text: str) -> None:

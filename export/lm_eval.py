@@ -1,9 +1,7 @@
 """A model as lm_eval's `LM`: its requests become rows, and rows become log-likelihoods or text."""
 
-import codecs
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -13,7 +11,7 @@ from lm_eval.api.model import LM
 from tqdm import tqdm
 
 from data import Tokenizer, encode_documents
-from export.scoring import Row, Score, pair_row, score, stream_rows
+from export.scoring import Row, Score, pair_row, score
 from model import LanguageModel, Sampling
 from model.generation import GREEDY, read_prompts, steps
 
@@ -23,37 +21,26 @@ _MOST = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"
 _SAMPLING = ("temperature", "top_k", "top_p")
 
 
-@dataclass(frozen=True)
-class Cut:
-    """How a text is cut: so many streams of so many tokens, and unscored ones before each."""
-
-    streams: int
-    segment: int
-    context: int
-
-
 class ParnasLM(LM):  # type: ignore[misc]
     """A model of Parnas with its tokenizer, for `lm_eval.simple_evaluate(model=...)`.
 
     Every request begins with `<doc>` and knows nothing of the others; it is read in full, by
-    segments, with carried memory. With `joined` the rolling requests of a task are one text, cut
-    into streams as in the model's own test: memory is carried from document to document, and the
-    `<doc>` between two counts to the first. Where a task wants draws, request k has seed + k.
+    segments of so many tokens, with carried memory, `batch` requests side by side. Where a task
+    wants draws, request k has seed + k.
     """
 
     def __init__(
         self,
         model: LanguageModel,
         tokenizer: Tokenizer,
-        cut: Cut,
+        segment: int,
         *,
         batch: int = 16,
-        joined: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.model, self.tokenizer, self.cut = model, tokenizer, cut
-        self.batch, self.joined, self.seed = batch, joined, seed
+        self.model, self.tokenizer, self.segment = model, tokenizer, segment
+        self.batch, self.seed = batch, seed
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Log-probability of a continuation (nats), and whether greedy decoding gives it."""
@@ -66,38 +53,15 @@ class ParnasLM(LM):  # type: ignore[misc]
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """Log-probabilities of whole texts (nats)."""
         documents = [encode_documents(self.tokenizer, [request.args[0]]) for request in requests]
-        ids = [document.tolist() for document in documents]
-        if self.joined:
-            tasks: dict[str | None, list[int]] = {}
-            for place, request in enumerate(requests):
-                tasks.setdefault(request.task_name, []).append(place)
-            answers = {
-                place: answer
-                for places in tasks.values()
-                for place, answer in zip(
-                    places, self._joined([ids[place] for place in places]), strict=True
-                )
-            }
-            return [answers[place] for place in range(len(requests))]
-        found = [-float(each.nats.sum()) for each in self._score([Row(each, 1) for each in ids])]
+        rows = [Row(document.tolist(), 1) for document in documents]
+        found = [-float(each.nats.sum()) for each in self._score(rows)]
         for request, answer in zip(requests, found, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
         return found
 
-    def _joined(self, documents: Sequence[Sequence[int]]) -> list[float]:
-        """Of documents as one text. An answer depends on the others, so none is cached."""
-        text = [each for ids in documents for each in ids]
-        rows = stream_rows(text, self.cut.streams, self.cut.context)
-        nothing = torch.zeros(0, dtype=torch.float64)
-        nats = torch.cat([nothing, *(each.nats for each in self._score(rows))])
-        # The first <doc> of all is no target: a document ends with the <doc> of the next.
-        lengths = [len(ids) for ids in documents]
-        lengths[-1] -= 1
-        return [-float(part.sum()) for part in torch.split(nats, lengths)]
-
     def _score(self, rows: Sequence[Row], *, greedy: bool = False) -> list[Score]:
         with tqdm(total=len(rows), unit="text", disable=None, leave=False) as bar:
-            cut = {"segment": self.cut.segment, "batch": self.batch}
+            cut = {"segment": self.segment, "batch": self.batch}
             return score(self.model, rows, **cut, greedy=greedy, done=bar.update)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
@@ -122,23 +86,22 @@ class ParnasLM(LM):  # type: ignore[misc]
     ) -> list[str]:
         """The texts that follow contexts; each is read alone, and the streams go on together."""
         sampling, ends, most = generation_options(options)
-        decode = codecs.getincrementaldecoder("utf-8")
-        decoders = [decode("replace") for _ in contexts]
-        texts, going = [""] * len(contexts), set(range(len(contexts)))
+        made: list[list[int]] = [[] for _ in contexts]
+        going = set(range(len(contexts)))
         reading = read_prompts(
             self.model, [encode_documents(self.tokenizer, [text]).tolist() for text in contexts]
         )
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         for _, id_B in islice(steps(self.model, reading, sampling, generators), most):
             for stream in sorted(going):
-                new = int(id_B[stream])
-                texts[stream] += decoders[stream].decode(self.tokenizer.decode_bytes([new]))
-                if new == self.tokenizer.doc_id or any(end in texts[stream] for end in ends):
+                made[stream].append(int(id_B[stream]))
+                text = self.tokenizer.decode(made[stream])
+                is_end = made[stream][-1] == self.tokenizer.doc_id
+                if is_end or any(end in text for end in ends):
                     going.remove(stream)
             if not going:
                 break
-        whole = [text + each.decode(b"", True) for text, each in zip(texts, decoders, strict=True)]
-        return [cut_at(text, ends) for text in whole]
+        return [cut_at(self.tokenizer.decode(ids), ends) for ids in made]
 
 
 def cut_at(text: str, ends: Sequence[str]) -> str:

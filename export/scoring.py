@@ -9,7 +9,6 @@ B rows side by side   T tokens of a segment   N tokens of a row   D d_model
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -48,18 +47,6 @@ def pair_row(tokenizer: Tokenizer, context: str, continuation: str) -> Row:
     alone = encode_documents(tokenizer, [context]).tolist() if context else [tokenizer.doc_id]
     same = next((i for i, (a, b) in enumerate(zip(ids, alone, strict=False)) if a != b), None)
     return Row(ids, min(len(ids), len(alone)) if same is None else same)
-
-
-def stream_rows(ids: Sequence[int], streams: int, context: int) -> list[Row]:
-    """A text as streams read it side by side (`data.EvaluationStreams`); all but its first id."""
-    scored = len(ids) - 1
-    streams = min(streams, scored)
-    bounds = [1 + place * scored // streams for place in range(streams + 1)] if scored else []
-    rows = []
-    for first, end in pairwise(bounds):
-        start = max(first - 1 - context, 0)
-        rows.append(Row(ids[start:end], first - start))
-    return rows
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ needs the package: pip install 'lm_eval>=0.4.9'. A task of one's own is a YAML f
 --include-path names; such a folder may hold Python code, which lm_eval runs.
 
     python -m tools.lm_eval runs/quickstart/model --tasks wikitext --limit 10
-    python -m tools.lm_eval runs/quickstart/model --tasks mine --include-path tasks --joined
+    python -m tools.lm_eval runs/quickstart/model --tasks mine --include-path tasks
 
 With HF_DATASETS_OFFLINE=1 in the environment nothing is downloaded.
 """
@@ -56,8 +56,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="examples before each (default: as the task says)")  # fmt: skip
     add("--batch", type=cli.number_from(1, MOST), default=16, metavar="B",
         help="requests read side by side; changes no result")  # fmt: skip
-    add("--joined", action="store_true",
-        help="read a task's whole texts as one, cut as in the model's own test")  # fmt: skip
     add("--seed", type=cli.number_from(0, 2**31 - 1), default=0, metavar="S",
         help="of texts that a task wants drawn")  # fmt: skip
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
@@ -67,7 +65,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def prepare(arguments: argparse.Namespace) -> "ParnasLM":
     """The model as lm_eval wants it."""
-    from export.lm_eval import Cut, ParnasLM
+    from export.lm_eval import ParnasLM
     from model import load_model
     from pipeline.devices import device_of
     from pipeline.run_files import describe
@@ -77,8 +75,8 @@ def prepare(arguments: argparse.Namespace) -> "ParnasLM":
     model = load_model(arguments.model).to(device)
     for loss in saved.tokenizer.losses:
         print(f"lossy: {loss}; figures by byte or word say little", file=sys.stderr)
-    options = {name: getattr(arguments, name) for name in ("batch", "joined", "seed")}
-    return ParnasLM(model, saved.tokenizer, Cut(**saved.cut), **options)
+    how = {"batch": arguments.batch, "seed": arguments.seed}
+    return ParnasLM(model, saved.tokenizer, saved.cut["segment"], **how)
 
 
 def evaluate(arguments: argparse.Namespace, model: "ParnasLM") -> Mapping[str, Any]:
@@ -122,7 +120,7 @@ def report(arguments: argparse.Namespace, results: Mapping[str, Any]) -> None:
     if arguments.json is not None:
         kept = ("results", "versions", "n-shot", "n-samples")
         content = {name: results.get(name) for name in kept}
-        content |= {"model": str(arguments.model), "joined": arguments.joined}
+        content["model"] = str(arguments.model)
         write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
 
 

@@ -6,14 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from data import EvaluationStreams, Tokenizer
+from data import Tokenizer
 from data.tokenizers.sentencepiece import load_given
 from data.tokenizers.tokenizer import Bytes
-from export.scoring import Row, pair_row, score, stream_rows
+from export.scoring import Row, pair_row, score
 from model import LanguageModel
 from tests.data.models import EXACT, given_model, ranked
 from tests.model.tiny import candidate, language_model, tokens
-from training.evaluation import evaluate
 
 SEGMENT = 4
 
@@ -81,20 +80,6 @@ def test_what_rows_begin_with_is_read_once_and_nothing_twice(
     score(model, rows, segment=SEGMENT, batch=9)
     # 12 of the 14 common ids are whole segments; then up to 10 more of each row.
     assert read == [(1, 4)] * 3 + [(4, 4), (4, 4), (4, 2)] + [(2, 4)] * 3
-
-
-@pytest.mark.parametrize(("streams", "context"), [(1, 0), (3, 0), (3, 7), (99, 2)])
-def test_streams_of_a_text_are_those_of_an_evaluation(streams: int, context: int) -> None:
-    model, ids = made(), tokens(1, 41)[0]
-    cut = {"streams": streams, "segment": SEGMENT, "context": context}
-    device = torch.device("cpu")
-    wanted = evaluate(
-        model, EvaluationStreams(ids.numpy(), **cut), byte_length_V=None, device=device
-    )
-    rows = stream_rows(ids.tolist(), streams, context)
-    found = score(model, rows, segment=SEGMENT, batch=2, greedy=False)
-    assert sum(len(each.nats) for each in found) == wanted.tokens == 40
-    assert sum(float(each.nats.sum()) for each in found) == pytest.approx(wanted.nats, rel=1e-12)
 
 
 BYTES = Tokenizer(Bytes())

@@ -122,7 +122,7 @@ CASES = {
             *("search.resample_every=3", f"{ALPHA}every=2"),
         )
     ),
-    "sharpen": Case((f"{ALPHA}entropy_penalty.weight=0.1", "search.tau.schedule=learnable")),
+    "learnable": Case(("search.tau.schedule=learnable",)),
     "stairs": Case(
         ("search.tau.schedule=step", "search.tau.stairs=3", "search.tau.start=2", f"{ALPHA}lr=0.1")
     ),

@@ -16,7 +16,6 @@ from data.tokens import (
     TokenArray,
     encode_documents,
     prepare,
-    prepare_corpus,
 )
 
 __all__ = [
@@ -39,6 +38,5 @@ __all__ = [
     "load_corpus",
     "load_tokenizer",
     "prepare",
-    "prepare_corpus",
     "train_tokenizer",
 ]

@@ -77,11 +77,7 @@ class TokenizerConfig(Section):
         for key in ("vocabulary", "lower_case", "model"):
             value = getattr(self, key)
             if value not in (None, False) and key not in kind.takes:
-                shown, none = ("true", "false") if isinstance(value, bool) else (value, "null")
-                raise ValueError(
-                    f"{key}: has no effect with kind {self.kind}, found {shown}; leave it out or "
-                    f"give {none}"
-                )
+                raise ValueError(f"{key}: has no effect with kind {self.kind}; leave it out")
         return self
 
 

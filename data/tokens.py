@@ -71,7 +71,7 @@ class Prepared:
         folder: where tokenizer and token files lie in the cache.
     """
 
-    corpus_digest: str
+    corpus: Corpus
     notes: dict[str, Any]
     tokenizer: Tokenizer
     tokens: dict[Split, TokenArray]
@@ -106,19 +106,6 @@ def prepare(
     cache = cache or default_cache()
     with cache_errors(cache):
         corpus = load_corpus(config, base, cache, progress, is_run)
-    return prepare_corpus(corpus, config, base, cache, progress)
-
-
-def prepare_corpus(
-    corpus: Corpus,
-    config: DataConfig,
-    base: Path,
-    cache: Path | None = None,
-    progress: Progress = lambda message: None,
-) -> Prepared:
-    """The same as `prepare` for a corpus that was loaded already."""
-    cache = cache or default_cache()
-    with cache_errors(cache):
         key = _key(config, corpus, base)
         folder = cache / f"{corpus.name}-{key_hash(key)[:16]}"
         if not folder.exists():
@@ -238,7 +225,7 @@ def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
         ) from error
     limits = {"train": None, "valid": config.validation_tokens, "test": config.test_tokens}
     return Prepared(
-        corpus_digest=corpus.digest,
+        corpus=corpus,
         notes={**corpus.notes, "tokens": info["tokens"], "unknown": info["unknown"]},
         tokenizer=tokenizer,
         tokens={split: tokens[: limits[split]] for split, tokens in whole.items()},

@@ -102,11 +102,9 @@ def draw(
 
 @dataclass(frozen=True)
 class Reading:
-    """What is known of streams where they were read up to.
+    """Streams where they were read up to: their state, and the next id's log-probabilities.
 
-    Attributes:
-        state: it can be gone on from once (`append_to_kv_cache`).
-        log_prob_BV: of the next id.
+    The state can be gone on from once (`append_to_kv_cache`).
     """
 
     state: StreamState

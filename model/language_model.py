@@ -5,7 +5,6 @@ B batch   T segment length   M memory length   D d_model   V vocabulary   J tail
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -190,10 +189,10 @@ class LanguageModel(nn.Module):
         return self
 
     @property
-    def may_cost_more(self) -> list[str]:
-        """Labels of candidates that other weights would make work more than theirs do now."""
+    def learnt_costs(self) -> list[str]:
+        """Labels of candidates whose work depends on what they have learnt (`Block`)."""
         pairs = [(label, slot.block(label)) for slot in self.slots for label in slot.labels]
-        return list(dict.fromkeys(label for label, block in pairs if _may_cost_more(block)))
+        return list(dict.fromkeys(label for label, block in pairs if hasattr(block, "costliest")))
 
     def describe(self) -> list[dict[str, Any]]:
         """What blocks say of themselves by slot and label; slots of one module say the same."""
@@ -242,15 +241,6 @@ class LanguageModel(nn.Module):
                     f"mix: slot {number} has {len(own)} candidates; say what is computed"
                 )
         return [[(own[0], None)] for own in self.tied.own]
-
-
-def _may_cost_more(block: Any) -> bool:
-    if not hasattr(block, "costliest"):
-        return False
-    most = deepcopy(block)
-    most.costliest()
-    pairs = zip(block.parameters(), most.parameters(), strict=True)
-    return not all(torch.equal(own, other) for own, other in pairs)
 
 
 def _once(slot: Slot) -> Callable[[], _Passes]:

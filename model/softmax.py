@@ -93,15 +93,12 @@ class ClusterTables(nn.Module):
         # Elsewhere it would stop the device in every step.
         if id_N.device.type != "cpu":
             return
-        words = self.bounds[-1]
         lowest, highest = (int(end) for end in id_N.aminmax())
-        if highest >= words:
-            problem = f"id {highest} is not below the vocabulary {words}"
-        elif lowest < 0:
-            problem = f"id {lowest} is not one of the vocabulary's 0 to {words - 1}"
-        else:
-            return
-        raise ValueError(f"{problem}; encode the text with the tokenizer of this model")
+        if lowest < 0 or highest >= self.bounds[-1]:
+            raise ValueError(
+                f"ids from {lowest} to {highest}, but the vocabulary has 0 to "
+                f"{self.bounds[-1] - 1}; encode the text with the tokenizer of this model"
+            )
 
     def embedding_flops(self, mass_J1: Sequence[float]) -> float:
         """FLOPs of `embed` per token: look-ups are free, tails and a narrow head are projected."""

@@ -247,7 +247,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
             entries[0].remark(f"{one.name}: {warning}")
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
     latencies = time_models(plan, models, trained=True)
-    if learnt := list(dict.fromkeys(chain(*(model.may_cost_more for model in models.values())))):
+    if learnt := list(dict.fromkeys(chain(*(model.learnt_costs for model in models.values())))):
         entries[0].remark(
             f"FLOPs count {' and '.join(learnt)} at the whole span; latency is of what was learnt"
         )

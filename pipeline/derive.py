@@ -122,8 +122,8 @@ def _within(plan: RunPlan, request: Request) -> "Within":
     from pipeline.costs import cost_model
 
     config, costs = request.config, cost_model(plan)
-    reference, filled = reference_layout(request), config.fill is not None
-    budget = costs.budget(config.budget.amounts, reference, config.reference, filled=filled)
+    reference = reference_layout(request)
+    budget = costs.budget(config.budget.amounts, reference, config.reference)
     return Within(request, costs, budget)
 
 

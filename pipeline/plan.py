@@ -235,7 +235,7 @@ class RunPlan:
     def inputs(self) -> dict[str, str]:
         """Hashes of the input files, for a phase's identity."""
         return {
-            "corpus": self.prepared.corpus_digest,
+            "corpus": self.prepared.corpus.digest,
             "tokenizer": self.prepared.tokenizer.digest,
         }
 
@@ -264,7 +264,7 @@ class RunPlan:
         settings = {"seed", "micro_batches", "attention", "compile"}
         extra = {
             "corpus": self.experiment.data.corpus,
-            "corpus_digest": self.prepared.corpus_digest,
+            "corpus_digest": self.prepared.corpus.digest,
             "corpus_notes": self.prepared.notes,
             **self.experiment.run.model_dump(include=settings),
             "ranks": self.ranks.world,

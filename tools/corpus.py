@@ -42,14 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def page(experiment: "Experiment", run_dir: Path) -> str:
     """The whole page; the text is the one that a run in this directory reads."""
-    from data import load_corpus
     from pipeline.plan import set_up
-    from pipeline.run_files import run_folders
     from pipeline.summary import passes_line, text_summary
 
     data = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
     plan = set_up(experiment.model_copy(update={"data": data}), run_dir)
-    corpus = load_corpus(data, Path.cwd(), is_run=run_folders(run_dir))
+    corpus = plan.prepared.corpus
     passes = {"search": plan.search_steps, "retrain": plan.stages.steps}
     batches = plan.training_batches()
     parts = [

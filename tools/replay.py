@@ -238,7 +238,7 @@ def expectations(files: Path, settings: Sequence[str]) -> list[str]:
     here = facts_in(json.loads(environment(find_device(experiment.run.device), {})))
     say(f"{experiment.data.corpus}: reading the text")
     text = prepare(experiment.data, Path.cwd(), progress=say, is_run=run_folders(Path()))
-    here |= {"corpus": text.corpus_digest, "tokenizer": text.tokenizer.digest}
+    here |= {"corpus": text.corpus.digest, "tokenizer": text.tokenizer.digest}
     found = list[str]()
     for folder in phase_folders(files):
         before = facts_in(read_object(folder / "environment.json"))

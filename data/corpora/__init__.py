@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from data.cache import default_cache
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, Split
+from data.corpora.downloaded import load_hutter, load_wikitext
+from data.corpora.local import load_files, load_pydoc_topics, load_python_stdlib, load_tree
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -22,25 +24,15 @@ class CorpusKind:
     needs: Literal["files", "tree"] | None = None
 
 
-def _reader(module: str, name: str) -> "Load":
-    """A function of a module here, which is imported when a corpus is read."""
-
-    def load(config: "DataConfig", paths: CorpusPaths) -> Corpus:
-        corpus: Corpus = getattr(import_module(f"data.corpora.{module}"), name)(config, paths)
-        return corpus
-
-    return load
-
-
 CORPORA = {
-    "python-stdlib": CorpusKind(_reader("local", "load_python_stdlib")),
-    "pydoc-topics": CorpusKind(_reader("local", "load_pydoc_topics")),
-    "wikitext-2": CorpusKind(_reader("downloaded", "load_wikitext")),
-    "wikitext-103": CorpusKind(_reader("downloaded", "load_wikitext")),
-    "enwik8": CorpusKind(_reader("downloaded", "load_hutter")),
-    "text8": CorpusKind(_reader("downloaded", "load_hutter")),
-    "files": CorpusKind(_reader("local", "load_files"), needs="files"),
-    "tree": CorpusKind(_reader("local", "load_tree"), needs="tree"),
+    "python-stdlib": CorpusKind(load_python_stdlib),
+    "pydoc-topics": CorpusKind(load_pydoc_topics),
+    "wikitext-2": CorpusKind(load_wikitext),
+    "wikitext-103": CorpusKind(load_wikitext),
+    "enwik8": CorpusKind(load_hutter),
+    "text8": CorpusKind(load_hutter),
+    "files": CorpusKind(load_files, needs="files"),
+    "tree": CorpusKind(load_tree, needs="tree"),
 }
 
 
@@ -55,7 +47,8 @@ def load_corpus(
 
     ValueError where it cannot be had; the message says what to do.
     """
-    return CORPORA[config.corpus].load(config, CorpusPaths(base, cache, progress, is_run))
+    paths = CorpusPaths(base, cache or default_cache(), progress, is_run)
+    return CORPORA[config.corpus].load(config, paths)
 
 
 __all__ = ["CORPORA", "SPLITS", "Corpus", "Document", "Split", "load_corpus"]

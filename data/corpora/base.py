@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from os.path import expanduser
 from pathlib import Path
@@ -56,19 +56,18 @@ class CorpusPaths:
     """
 
     base: Path = Path()
-    cache: Path | None = None
+    cache: Path = field(default_factory=default_cache)
     progress: Callable[[str], None] = lambda message: None
     is_run: Callable[[Path], bool] = lambda folder: False
 
     def is_written_to(self, folder: Path) -> bool:
         """True for a run folder and the cache: what stands there changes with every command."""
-        cache = self.cache or default_cache()
-        return (cache.exists() and folder.samefile(cache)) or self.is_run(folder)
+        return (self.cache.exists() and folder.samefile(self.cache)) or self.is_run(folder)
 
     @property
     def downloads(self) -> Path:
         """Folder of downloaded files, where those fetched by hand are put too."""
-        return (self.cache or default_cache()) / "downloads"
+        return self.cache / "downloads"
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,7 @@ class Corpus:
     def __init__(
         self, name: str, splits: Mapping[Split, Iterable[Document]], notes: Mapping[str, Any]
     ) -> None:
-        """Measure the documents of each split, which give the same at every iteration.
-
-        Raises:
-            ValueError: a split has no text.
-        """
+        """Measure the documents of each split, which give the same at every iteration."""
         self.name = name
         self._documents = dict(splits)
         held_out = {split: Counter(long_lines(splits[split])) for split in SPLITS[1:]}
@@ -156,9 +151,9 @@ def _update(digest: "hashlib._Hash", split: Split, document: Document) -> int:
     """Add a document to the digest; returns its size in bytes."""
     raw = to_bytes(document.text)
     # Lengths before contents: no two different corpora can spell the same bytes.
-    for field in (split.encode(), document.name.encode(), raw):
-        digest.update(len(field).to_bytes(8, "big"))
-        digest.update(field)
+    for part in (split.encode(), document.name.encode(), raw):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
     return len(raw)
 
 

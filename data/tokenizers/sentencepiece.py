@@ -136,11 +136,7 @@ class ExactPieces(Scheme):
         lower_case: bool = False,
         save: bytes | None = None,
     ) -> None:
-        """Take a model that puts no space before texts; `save` is the one to save in its place.
-
-        Raises:
-            ValueError: the model has no byte fallback, or changes characters or spaces.
-        """
+        """Take a model that puts no space before texts; `save` is the one to save in its place."""
         if model.losses:
             raise ValueError(f"would lose text: {'; '.join(model.losses)}")
         self.kind = kind

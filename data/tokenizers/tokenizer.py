@@ -36,14 +36,12 @@ class Scheme(ABC):
     """A kind's own part of a tokenizer, from text to source ids.
 
     Attributes:
-        kind: its name in the registry.
         source_bytes: the bytes that each source id stands for; nothing for `<doc>`.
         source_doc: the source id of `<doc>`, which no text becomes.
         source_unknown: the source id of text that no piece covers, where there is such text.
         losses: what a text may lose, in words; empty where every text comes back exactly.
         identity: whatever decides how text becomes source ids, ready for JSON.
         model: the SentencePiece model to save, where there is one.
-        lower_case: whether text is lower-cased first.
     """
 
     kind: str

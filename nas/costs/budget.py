@@ -147,31 +147,27 @@ class Budget:
             for name, cost in self.costs.items()
         )
 
-    def check(self, candidates: Sequence[Candidate], slots: int, *, filled: bool = False) -> None:
-        """Raise ValueError where no layout is within a limit, or every one and none is filled."""
+    def check(self, candidates: Sequence[Candidate], slots: int) -> None:
+        """Raise ValueError where no layout is within a limit."""
         problems = list[str]()
         for limit in self.limits():
-            name, (cheapest, dearest) = limit.cost.name, _extremes(limit.cost, candidates, slots)
+            name, by_label = limit.cost.name, limit.cost.by_label
+            cheapest = (min(reversed(candidates), key=lambda one: by_label[one.label]),) * slots
             if not limit.most:
                 unit = "bytes" if name == "cache" else "an amount with a unit"
                 given = f"{self.amounts[name].value:g}x of {self.reference_name}"
                 words = f"{given}, which costs 0; give {unit}"
             elif not limit.holds(cheapest):
+                from model import layout_letters
+
                 words = f"no layout keeps {self.shown(name, limit.most)}: the cheapest one, "
-                words += f"{self._costs(limit.cost, cheapest)}; give more room"
-            elif limit.holds(dearest) and not filled:
-                words = f"every layout keeps {self.shown(name, limit.most)}: the dearest one, "
-                words += f"{self._costs(limit.cost, dearest)}; it has no effect: leave it out"
+                words += f"{layout_letters(cheapest)}, has "
+                words += f"{self.shown(name, limit.cost(cheapest))}; give more room"
             else:
                 continue
             problems.append(f"{self.key.format(name)}: {words}")
         if problems:
             raise ValueError("\n".join(problems))
-
-    def _costs(self, cost: LayoutCost, layout: Layout) -> str:
-        from model import layout_letters
-
-        return f"{layout_letters(layout)}, has {self.shown(cost.name, cost(layout))}"
 
     def shown(self, name: str, value: float) -> str:
         """A cost for a person, beside the reference's; a time of `throughput` as its tokens."""
@@ -191,16 +187,3 @@ def tokens_per_second(tokens: int, ms: float) -> str:
     """How many a pass of so many tokens reads in a second, for a person."""
     value = 1e3 * tokens / ms
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _extremes(
-    cost: LayoutCost, candidates: Sequence[Candidate], slots: int
-) -> tuple[Layout, Layout]:
-    """A cheapest and a dearest layout."""
-    ordered = sorted(candidates, key=lambda one: cost.by_label[one.label], reverse=True)
-    cheapest = (ordered[-1],) * slots
-    if cost.tie_slots is None:
-        return cheapest, (ordered[0],) * slots
-    # Slots that share weights pay for a candidate once: the dearest layout has others in each.
-    uses = [slot // cost.tie_slots for slot in range(slots)]
-    return cheapest, tuple(ordered[use if use < len(ordered) else 0] for use in uses)

@@ -335,13 +335,12 @@ class CostModel:
         reference: Layout,
         reference_name: str,
         *,
-        filled: bool = False,
         key: str = "derive.budget.{}",
     ) -> Budget:
-        """What layouts may cost; refused where none keeps a limit, or all do and none is filled."""
+        """What layouts may cost; refused where none keeps a limit."""
         costs, tokens = self.costs(list(amounts)), self.shapes.many_BT.numel()
         budget = Budget(amounts, costs, reference, reference_name, tokens, key)
-        budget.check(self.candidates, self.slots, filled=filled)
+        budget.check(self.candidates, self.slots)
         return budget
 
     def use(self, budget: Budget, layouts: Sequence[Layout]) -> dict[Layout, Use]:

@@ -73,23 +73,6 @@ class TauConfig(Section):
         return self
 
 
-class EntropyPenaltyConfig(Section):
-    """A late pull of pi towards a decision; off by default."""
-
-    weight: float = Field(
-        default=0.0,
-        ge=0,
-        description="Nats per token that pi's mean entropy costs alpha at the last step; 0: off.",
-    )
-    begin: float = Field(
-        default=0.8,
-        ge=0,
-        lt=1,
-        description="Part of alpha's travel (its learning rate summed over its steps) before it "
-        "begins; then linear in travel.",
-    )
-
-
 class AlphaConfig(Section):
     """How the architecture parameters alpha are trained."""
 
@@ -125,7 +108,6 @@ class AlphaConfig(Section):
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="cosine and linear end at 0."
     )
-    entropy_penalty: EntropyPenaltyConfig = EntropyPenaltyConfig()
 
     def left_out(self) -> dict[str, Any]:
         """See `Section`."""
@@ -229,10 +211,6 @@ class SearchConfig(Section):
                 "warmup_estimator: has no effect with alpha.warmup_fraction 0; leave it out"
             )
         return self
-
-    def identity(self) -> dict[str, Any]:
-        """What a search is claimed by: as older versions wrote it where costs play no part."""
-        return self.model_dump(mode="json", exclude=None if self.cost.on else {"cost"})
 
     @property
     def weights_estimator(self) -> Estimator:

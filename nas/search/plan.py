@@ -5,8 +5,6 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nas.search.config import HARD, SearchConfig, alpha_steps
@@ -105,24 +103,6 @@ class SearchPlan:
         """
         total = sum(map(self._alpha_decay, self.alpha_steps))
         return min(ALPHA_TRAVEL / max(total, 1.0), MOST_ALPHA_LR)
-
-    def entropy_weight(self, step: int) -> float:
-        """What pi's mean entropy costs alpha in this step, in nats per token a nat.
-
-        It rises with alpha's travel (the part of its learning rate, summed over its steps, that is
-        spent) and not with its steps: under a falling learning rate the last fifth of the steps
-        moves alpha by a hundredth of its way, and would do nothing.
-        """
-        if step < self.alpha_start:
-            return 0.0
-        config = self.config.alpha.entropy_penalty
-        travel = float(self._travel_N[(step - self.alpha_start) // self.config.alpha.every])
-        return config.weight * max(0.0, (travel - config.begin) / (1.0 - config.begin))
-
-    @cached_property
-    def _travel_N(self) -> NDArray[np.float64]:
-        spent_N = np.cumsum([self.alpha_lr(step) for step in self.alpha_steps])
-        return spent_N / spent_N[-1]
 
     def tau(self, step: int) -> float:
         """Temperature of this step, where it follows a schedule."""

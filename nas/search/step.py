@@ -47,18 +47,6 @@ def build_alpha_optimiser(
     )
 
 
-def entropy_gradient(alpha_LC: Tensor) -> Tensor:
-    """The gradient of pi's entropy, mean over the slots: -pi (log pi + H) / L.
-
-    With its weight it is added to alpha's gradient, so that descent lowers the entropy. It knows
-    nothing of the text and can hurt (2405.16610): so it comes late, and is off by default.
-    """
-    log_pi_LC = torch.log_softmax(alpha_LC, dim=-1)
-    pi_LC = log_pi_LC.exp()
-    entropy_L1 = -(pi_LC * log_pi_LC).sum(-1, keepdim=True)
-    return -pi_LC * (log_pi_LC + entropy_L1) / len(alpha_LC)
-
-
 @dataclass(frozen=True)
 class SearchStep:
     """Draws once, moves alpha where it is due, then trains the weights under the same draw.
@@ -145,8 +133,6 @@ class SearchStep:
         alpha_LC = state.parameters["alpha"]
         assert alpha_LC.grad is not None
         # After the sum over the processes: what depends on alpha alone must not count for each.
-        if weight := self.plan.entropy_weight(state.step):
-            alpha_LC.grad += weight * entropy_gradient(alpha_LC.detach())
         if self.constraints:
             alpha_LC.grad += constrain(alpha_LC.detach(), self.constraints, state.multipliers)
         optimiser = state.optimisers["alpha"]

@@ -193,7 +193,7 @@ TREE = {"folder": "x", "include": ["*"]}
         (tokens("given", model="x", lower_case=True), "lower_case: has no effect with"),
         (tokens("bytes", lower_case=True), "lower_case: has no effect with kind bytes"),
         (tokens("bytes", vocabulary=300), "vocabulary: has no effect with kind bytes"),
-        (tokens("bpe", model="x"), "model: has no effect with kind bpe, found x"),
+        (tokens("bpe", model="x"), "model: has no effect with kind bpe; leave it out"),
         (tokens("unigrm"), "must be one of bpe, unigram, .* did you mean 'unigram'"),
     ],
 )

@@ -70,7 +70,7 @@ def test_the_tokenizer_learns_from_the_training_split_only(
     for split in ("valid", "test"):
         (tmp_path / f"{split}.txt").write_text(f"{split} words " * 50)
     after = prepare(own_files, tmp_path, tmp_path / "cache")
-    assert after.corpus_digest != before.corpus_digest
+    assert after.corpus.digest != before.corpus.digest
     assert after.folder != before.folder
     assert after.tokenizer.digest == before.tokenizer.digest
     assert np.array_equal(after.counts_V, before.counts_V)

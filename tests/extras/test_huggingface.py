@@ -176,7 +176,7 @@ print(model.generate(ids, max_new_tokens=5, eos_token_id=None)[0].tolist())
         ({"output_attentions": True}, "output_attentions: this model does not take it"),
         ({"attention_mask": torch.zeros(1, 3)}, "attention_mask: a row has no token"),
         ({"attention_mask": torch.ones(2, 3)}, "attention_mask: must be of shape"),
-        ({"input_ids": torch.tensor([[IDS]])}, "id 257 is not below the vocabulary 257"),
+        ({"input_ids": torch.tensor([[IDS]])}, "257, but the vocabulary has 0 to 256"),
     ],
 )
 def test_what_a_call_cannot_have_is_said(exported: Any, given: Any, words: str) -> None:

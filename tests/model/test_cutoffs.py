@@ -130,7 +130,6 @@ def test_a_half_is_held_by_half_of_equal_words() -> None:
         ([0, 0, 0], {}, "not all 0"),
         ([9, 1], {}, "2 words, of which the first 1 hold 0.5 of the tokens"),
         ([1] * 5, {}, "use fewer clusters"),
-        ([5, 4, 3, 2, 1, 1, 1], {"least_head_mass": 1.5}, "must be from 0 to 1, found 1.5"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -120,9 +120,8 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
 def test_an_id_of_another_vocabulary_is_refused(cutoffs: tuple[int, ...]) -> None:
     tables = ClusterTables(V, D, SoftmaxConfig(cutoffs=cutoffs))
     for wrong, message in (
-        (V, f"id {V} is not below the vocabulary {V}; encode the text"),
-        (1000, f"id 1000 is not below the vocabulary {V}; encode the text"),
-        (-100, f"id -100 is not one of the vocabulary's 0 to {V - 1}; encode the text"),
+        (V, f"ids from 0 to {V}, but the vocabulary has 0 to {V - 1}; encode the text"),
+        (-100, f"ids from -100 to 0, but the vocabulary has 0 to {V - 1}; encode the text"),
     ):
         ids_BT = torch.tensor([[0, wrong]])
         with pytest.raises(ValueError, match=message):

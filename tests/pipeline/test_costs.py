@@ -201,20 +201,12 @@ def test_a_budget_that_nothing_keeps_when_measured_is_refused(
     assert {path.name for path in searched.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("derive.budget.latency=0.05x", "the cheapest one, i i i i, has "),
-        ("derive.budget.latency=9ms", "the dearest one, a a a a, has "),
-        ("derive.budget.cache=64MiB", "it has no effect: leave it out"),
-    ],
-)
-def test_a_budget_that_nothing_or_everything_keeps_is_refused_in_one_line(
-    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str], given: str, words: str
+def test_a_budget_that_nothing_keeps_is_refused_in_one_line(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = refused(derive, capsys, searched, *settings(given))
-    assert line.startswith(f"{given.partition('=')[0]}: ")
-    assert words in line
+    line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.05x"))
+    assert line.startswith("derive.budget.latency: ")
+    assert "the cheapest one, i i i i, has " in line
     assert not (searched / "architecture.json").exists()
 
 

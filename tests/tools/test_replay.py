@@ -309,7 +309,7 @@ def inputs(original: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr("training.run_dir.commit", lambda: "abc")
     data = load_experiment(original / "tiny.yaml").data
     text = prepare(data, Path.cwd(), progress=print, is_run=lambda folder: False)
-    return {"corpus": text.corpus_digest, "tokenizer": text.tokenizer.digest}
+    return {"corpus": text.corpus.digest, "tokenizer": text.tokenizer.digest}
 
 
 def expected_of(

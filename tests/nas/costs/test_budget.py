@@ -1,6 +1,5 @@
 """Budgets: amounts with units, what layouts cost, and which limits are refused."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -104,7 +103,7 @@ def check(given: Budget) -> None:
     given.check([ATTENTION, DENSE, IDENTITY], 4)
 
 
-def test_a_budget_below_the_cheapest_or_above_the_dearest_layout_is_refused() -> None:
+def test_a_budget_below_the_cheapest_layout_is_refused() -> None:
     check(budget(flops="0.5x"))
     check(budget(flops="10"))
     with pytest.raises(
@@ -114,12 +113,10 @@ def test_a_budget_below_the_cheapest_or_above_the_dearest_layout_is_refused() ->
         r"give more room$",
     ):
         check(budget(flops="0.3x"))
-    with pytest.raises(ValueError, match=r"flops: every layout keeps 30 .*the dearest .* leave it"):
-        check(budget(flops="30"))
     with pytest.raises(
         ValueError, match=r"flops: no layout keeps 9 .*\nderive\.budget\.cache: "
     ) as info:
-        check(budget(flops="9", cache="99B"))
+        check(budget(flops="9", cache="9B"))
     assert len(str(info.value).splitlines()) == 2
 
 
@@ -130,25 +127,7 @@ def cache(amount: str, reference: tuple[Any, ...]) -> Budget:
 
 def test_a_reference_that_costs_nothing_serves_absolute_amounts_alone() -> None:
     check(cache("1KiB", (DENSE, DENSE)))
-    with pytest.raises(ValueError, match=r"every layout keeps 8,192 bytes \(d d costs 0\)"):
-        check(cache("8KiB", (DENSE, DENSE)))
     with pytest.raises(
         ValueError, match=r"^derive\.budget\.cache: 0\.5x of d d, which costs 0; give bytes$"
     ):
         check(cache("0.5x", (DENSE, DENSE)))
-
-
-@pytest.mark.parametrize(("slots", "tied"), [(4, 2), (4, 1), (5, 3), (5, 1), (3, 4), (4, None)])
-def test_a_budget_has_an_effect_where_a_layout_is_over_it(slots: int, tied: int | None) -> None:
-    """Of slots that share weights `a a d d` is dearer than `a a a a`."""
-    cost = LayoutCost("parameters", {"attention": 5.0, "dense": 3.0, "identity": 0.0}, 10.0, tied)
-    candidates = [ATTENTION, DENSE, IDENTITY]
-    dearest = max(map(cost, itertools.product(candidates, repeat=slots)))
-    for most, refused in ((dearest - 1, False), (dearest, True)):
-        limit = {"parameters": Amount(most, relative=False)}
-        given = Budget(limit, {"parameters": cost}, (ATTENTION,) * slots, "interleaved", 100)
-        if refused:
-            with pytest.raises(ValueError, match="has no effect"):
-                given.check(candidates, slots)
-        else:
-            given.check(candidates, slots)

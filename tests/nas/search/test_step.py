@@ -277,17 +277,6 @@ def test_the_auto_learning_rate_lets_alpha_travel_ten_but_never_faster_than_it_m
     assert sum(rates) == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
-def test_sharpening_moves_alpha_from_half_of_its_travel_on_only(data: str) -> None:
-    paths = []
-    for weight in (0.0, 5.0):
-        step, state = make(12, data=data, entropy_penalty={"weight": weight, "begin": 0.5})
-        paths.append(run(step, state, 12))
-    # alpha moves from step 3 to 11, by a cosine: after three steps 0.63 of its way is behind it.
-    same = [torch.equal(a, b) for a, b in zip(*paths, strict=True)]
-    assert same == [True] * 5 + [False] * 7
-
-
 @pytest.mark.parametrize("data", ["split", "prequential"])
 def test_alphas_pass_asks_for_no_gradient_of_the_weights_and_keeps_none(data: str) -> None:
     step, state = make(data=data)

@@ -51,7 +51,10 @@ def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
             rows = train.iloc[thin(len(train), _MOST_ROWS)]
             _plot(axes, rows, color="#9a9a9a", linewidth=1.1, marker=marker, label=label)
         for net, (label, colour, marker) in _NETS.items():
-            valid = _validations(metrics, net, alpha_start)
+            valid = perplexities(metrics, "valid", net)
+            if net == "onehot":
+                # Before, pi is uniform, and one-hot is whichever candidate stands first.
+                valid = valid[valid["step"] > alpha_start]
             if len(valid):
                 marker = marker if len(valid) <= 40 else ""
                 _plot(axes, valid, color=colour, marker=marker, markersize=4, label=label)
@@ -92,12 +95,6 @@ def perplexities(metrics: pd.DataFrame, kind: str, net: str | None = None) -> pd
     rows = metrics.reindex(columns=["kind", "step", "net", "perplexity"])
     rows = rows[np.isfinite(rows["perplexity"].astype(float))]
     return rows[(rows["kind"] == kind) & ((net is None) | (rows["net"] == net))]
-
-
-def _validations(metrics: pd.DataFrame, net: str, alpha_start: int) -> pd.DataFrame:
-    rows = perplexities(metrics, "valid", net)
-    # Before alpha's first step pi is uniform, and one-hot is whichever candidate stands first.
-    return rows[rows["step"] > alpha_start] if net == "onehot" else rows
 
 
 def _plot(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:

@@ -114,20 +114,13 @@ def _legend_lines(trajectory: Trajectory) -> list[Line2D]:
         for i, label in enumerate(trajectory.labels)
     ]
     handles.append(Line2D([], [], color=FAINT, linestyle=":", linewidth=0.9, label="uniform"))
-    if _starts_late(trajectory):
-        start = Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")
-        handles.append(start)
-    return handles
+    start = Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")
+    return [*handles, start]
 
 
 def mark_start(axes: Axes, trajectory: Trajectory) -> None:
-    """Draw a line at alpha's first step, where that is not the first of all."""
-    if _starts_late(trajectory):
-        axes.axvline(trajectory.alpha_start, color=FAINT, linestyle="--", linewidth=0.9)
-
-
-def _starts_late(trajectory: Trajectory) -> bool:
-    return trajectory.moves and trajectory.alpha_start > int(trajectory.step_N[0])
+    """Draw a line at alpha's first step, which is to be seen where that was reached."""
+    axes.axvline(trajectory.alpha_start, color=FAINT, linestyle="--", linewidth=0.9)
 
 
 def heat_map(trajectory: Trajectory) -> Figure:

@@ -40,11 +40,6 @@ class Trajectory:
     labels: tuple[str, ...]
     alpha_start: int  # first step in which alpha moves
 
-    @property
-    def moves(self) -> bool:
-        """True where alpha's first step lies within what was recorded."""
-        return self.alpha_start <= int(self.step_N[-1])
-
 
 def read_trajectory(path: Path) -> Trajectory:
     """Read a `pi.npz`."""

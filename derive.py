@@ -20,9 +20,9 @@ top_k, sampled, beam and evolution score layouts by the SuperNet's weights on th
 From a search, the discretisation gap is measured too (derive.gap). Several --seeds: from the mean
 alpha of these searches, with their agreement.
 
---pareto scores networks of every cost and writes those that no other one beats in cost and score:
-RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each. They keep the limits of
-derive.budget on other costs. compare.py --pareto trains them.
+--pareto derives within twelve budgets of a cost and writes what no other layout or rule beats:
+RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each; derive.budget has no part in
+it. compare.py --pareto trains them.
 
 Writes RUN/architectures/NAME.json, for scored layouts NAME.csv, and RUN/architecture.json, the
 chosen one, and RUN/report.html. Next: python retrain.py RUN
@@ -92,27 +92,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(plan: "RunPlan", derivation: "Derivation", arguments: argparse.Namespace) -> None:
     """Write the architecture and print what speaks for it."""
-    from model import load_architecture
-    from pipeline.derive import choose, considered_text, describe, others_left_out, trained_text
+    from pipeline.derive import choose, describe, weighed_text
     from pipeline.experiment import carried
     from pipeline.summary import show_drawn, show_report
 
-    experiment, run_dir = plan.experiment, plan.run_dir
-    path, derived = run_dir / "architecture.json", derivation.derived
-    before = load_architecture(path) if path.exists() else None
+    experiment, run_dir, derived = plan.experiment, plan.run_dir, derivation.derived
     architecture = choose(derivation, experiment, run_dir)
-    if derived.considered:
-        print(considered_text(derived.considered))
+    if text := weighed_text(derived):
+        print(text)
     if derived.trained:
-        print(trained_text(derived.trained))
         show_drawn("figure", "report.derivation:write_trainings_figure", run_dir)
-        print(architecture.evidence.method if architecture.evidence else "")
+        print(derived.evidence.method)
     print(describe(architecture, experiment.derive.average))
-    if line := others_left_out(run_dir, experiment.derive, plan.seed):
-        print(line)
-    print(f"architecture: {path}")
-    if before is not None and before.name != architecture.name:
-        print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
+    print(f"architecture: {run_dir / 'architecture.json'}")
     show_report(plan)
     print(f"next: {cli.command('retrain.py', run_dir, *carried(arguments))}")
 

@@ -90,8 +90,6 @@ class Contest:
     """A chosen layout and what opponents may ask of others.
 
     Attributes:
-        request: candidates, slots and which layouts are one network.
-        chosen: the layout whose cost opponents have.
         taken: networks that take part already, the chosen one among them.
         count: how many of a kind are wanted.
         cost: the name of the cost that is equal.
@@ -125,23 +123,37 @@ class Contest:
         except ValueError as error:
             raise NoOpponent(str(error)) from None
 
-    def cheap(self, layouts: Sequence[Layout]) -> Iterator[tuple[Layout, float]]:
-        """The layouts that cost no more than the chosen one, but 3%, when they are measured."""
-        for layout, share in zip(layouts, self.measured(layouts), strict=True):
-            if share <= 1.0 + TOLERANCE:
-                yield layout, share
+    def opponents(
+        self, kind: str, proposed: Iterable[tuple[str, Layout]], most: int = 1, *, equal: bool
+    ) -> list[Opponent]:
+        """The first so many layouts, each with its words, that cost as much when they are measured.
 
-    def slots_of_cost(self, name: str) -> tuple[int, float]:
-        """How many slots of interleaved cost no more than the chosen layout, and their share.
-
-        NoOpponent, of that name, where even one costs more.
+        `equal`: within 3%, else at most 3% more. They have numbers for names. NoOpponent, of this
+        kind, where there is none.
         """
+        rest, found = iter(proposed), list[Opponent]()
+        while len(found) < most and (batch := list(islice(rest, most - len(found) + _MORE))):
+            shares = self.measured([layout for _, layout in batch])
+            for (words, layout), share in zip(batch, shares, strict=True):
+                fits = is_equal(share) if equal else share <= 1.0 + TOLERANCE
+                if fits and len(found) < most:
+                    told = f"{words}, {self.cost} {share:.3f}x of the chosen layout's"
+                    found.append(Opponent(str(len(found)), layout, told, share))
+        if not found:
+            raise NoOpponent(
+                f"{kind}: there is no other network within {TOLERANCE:.0%} of the chosen layout's "
+                f"{self.cost}"
+            )
+        return found
+
+    def short(self, kind: str) -> Opponent:
+        """Interleaved with the most slots that cost no more than the chosen layout, but 3%."""
         whole = self.interleaved()
-        shorter = [whole[:slots] for slots in range(len(whole), 0, -1)]
-        likely = [layout for layout in shorter if self.predicted(layout) <= _MEASURED]
-        for layout, share in self.cheap(likely):
-            return len(layout), share
-        raise NoOpponent(f"{name}: even one slot costs more {self.cost}")
+        shorter = (whole[:slots] for slots in range(len(whole), 0, -1))
+        likely = (layout for layout in shorter if self.predicted(layout) <= _MEASURED)
+        named = ((f"interleaved of {len(layout)} slots", layout) for layout in likely)
+        (one,) = self.opponents(kind, named, equal=False)
+        return replace(one, name=f"interleaved-{len(one.layout)}")
 
 
 def is_equal(share: float) -> bool:
@@ -156,27 +168,14 @@ def random_equal(contest: Contest) -> list[Opponent]:
     cost found nothing. The draw of seed k depends on k alone. There may be fewer than are wanted;
     NoOpponent where there is none.
     """
-    opponents = list[Opponent]()
     likely = (
-        layout
+        ("random", layout)
         for layout in contest.new(_draws(contest))
         if is_equal(contest.predicted(layout))
         and all(limit.holds(layout) for limit in contest.request.limits)
     )
-    while len(opponents) < contest.count:
-        batch = list(islice(likely, contest.count - len(opponents) + _MORE))
-        if not batch:
-            break
-        for layout, share in zip(batch, contest.measured(batch), strict=True):
-            if is_equal(share) and len(opponents) < contest.count:
-                words = f"random, {contest.cost} {share:.3f}x of the chosen layout's"
-                opponents.append(Opponent(f"random-{len(opponents)}", layout, words, share))
-    if not opponents:
-        raise NoOpponent(
-            f"random: there is no other network within {TOLERANCE:.0%} of the chosen layout's "
-            f"{contest.cost}"
-        )
-    return opponents
+    found = contest.opponents("random", likely, contest.count, equal=True)
+    return [replace(one, name=f"random-{one.name}") for one in found]
 
 
 def _draws(contest: Contest) -> Iterator[Layout]:
@@ -199,20 +198,18 @@ def permuted(contest: Contest) -> list[Opponent]:
     parameters. NoOpponent where every permutation takes part already, or has not.
     """
     generator, chosen = np.random.default_rng(contest.request.config.seed), contest.chosen
-    equal: Iterator[Layout] = contest.new(
-        tuple(chosen[place] for place in generator.permutation(len(chosen))) for _ in range(TRIES)
-    )
-    if contest.request.tie_slots is not None and contest.cost == "parameters":
-        equal = (layout for layout in equal if is_equal(contest.predicted(layout)))
+    other = contest.request.tie_slots is not None and contest.cost == "parameters"
+    drawn = (tuple(chosen[at] for at in generator.permutation(len(chosen))) for _ in range(TRIES))
+    shares = ((one, contest.predicted(one) if other else 1.0) for one in contest.new(drawn))
+    equal = islice((pair for pair in shares if is_equal(pair[1])), contest.count)
     words = "a permutation of the chosen layout"
     opponents = [
-        Opponent(f"permuted-{number}", layout, words, contest.predicted(layout))
-        for number, layout in enumerate(islice(equal, contest.count))
+        Opponent(f"permuted-{number}", layout, words, share)
+        for number, (layout, share) in enumerate(equal)
     ]
     if not opponents:
         raise NoOpponent(
-            "permuted: every permutation of the chosen layout takes part already"
-            + ", or has another number of parameters" * (contest.cost == "parameters")
+            "permuted: no permutation of the chosen layout is another network of its cost"
         )
     return opponents
 
@@ -222,39 +219,35 @@ def interleaved_short(contest: Contest) -> list[Opponent]:
 
     NoOpponent where the whole of it costs no more, or even one slot costs more.
     """
-    slots, share = contest.slots_of_cost("interleaved_short")
-    whole = contest.interleaved()
-    if slots == len(whole):
+    one = contest.short("interleaved_short")
+    if len(one.layout) == contest.request.slots:
         raise NoOpponent(
-            f"interleaved_short: interleaved costs {share:.3f}x of the chosen layout's "
+            f"interleaved_short: interleaved costs {one.share:.3f}x of the chosen layout's "
             f"{contest.cost}, so nothing is cut"
         )
-    words = f"interleaved of {slots} slots, {contest.cost} {share:.3f}x"
-    return [Opponent(f"interleaved-{slots}", whole[:slots], words, share)]
+    return [one]
 
 
 def interleaved_narrow(contest: Contest) -> list[Opponent]:
     """Interleaved with the widest dense blocks that cost no more than the chosen layout, but 3%.
 
-    NoOpponent where interleaved costs no more as it is, or the narrowest one costs more.
+    NoOpponent where interleaved costs no more as it is, or every narrower one costs more.
     """
     whole = contest.interleaved()
-    narrowest = with_width(whole, 0.0)
-    one, half, least = contest.measured([whole, with_width(whole, _PROBE), narrowest])
-    if one <= 1.0 + TOLERANCE or least > 1.0 + TOLERANCE or one <= half:
-        share, end = (one, "as it is") if one <= 1.0 + TOLERANCE else (least, "at its narrowest")
+    full, half = contest.measured([whole, with_width(whole, _PROBE)])
+    if full <= 1.0 + TOLERANCE:
         raise NoOpponent(
-            f"interleaved_narrow: interleaved costs {share:.3f}x of the chosen layout's "
-            f"{contest.cost} {end}"
+            f"interleaved_narrow: interleaved costs {full:.3f}x of the chosen layout's "
+            f"{contest.cost} as it is"
         )
-    factor = 1.0 - (one - 1.0) * (1.0 - _PROBE) / (one - half)
-    layouts = dict.fromkeys(with_width(whole, max(0.0, factor * by)) for by in _AROUND)
-    narrower = [layout for layout in layouts if layout != whole]
-    for layout, share in contest.cheap([*narrower, narrowest]):
-        (width, *_) = dense_widths(layout)
-        words = f"interleaved with d_ffn {width}, {contest.cost} {share:.3f}x"
-        return [Opponent(f"interleaved-ffn{width}", layout, words, share)]
-    raise NoOpponent(f"interleaved_narrow: no width has the chosen layout's {contest.cost}")
+    factor = 1.0 - (full - 1.0) * (1.0 - _PROBE) / (full - half) if full > half else 0.0
+    factors = [*(max(0.0, factor * by) for by in _AROUND), 0.0]
+    narrower = dict.fromkeys(with_width(whole, factor) for factor in factors)
+    named = ((f"interleaved with d_ffn {dense_widths(one)[0]}", one) for one in narrower)
+    (one,) = contest.opponents(
+        "interleaved_narrow", (pair for pair in named if pair[1] != whole), equal=False
+    )
+    return [replace(one, name=f"interleaved-ffn{dense_widths(one.layout)[0]}")]
 
 
 def with_width(layout: Layout, factor: float) -> Layout:
@@ -287,28 +280,17 @@ def sandwich_k(contest: Contest) -> list[Opponent]:
     """
     from nas.derivation.rules import sandwich
 
-    slots, _ = contest.slots_of_cost("sandwich_k")
+    slots = len(contest.short("sandwich_k").layout)
     request, k_of = contest.request, dict[Layout, int]()
     for k in range(1, slots // 2 + 1):
         config = request.config.model_copy(update={"k": k})
         # The last two of an even number of slots are one layout.
         k_of.setdefault(sandwich(replace(request, slots=slots, config=config)).layout, k)
-    new = set(contest.new(k_of))
-    opponents = [
-        Opponent(
-            f"sandwich-{slots}-k{k_of[layout]}",
-            layout,
-            f"sandwich, k = {k_of[layout]}, of {slots} slots, {contest.cost} {share:.3f}x",
-            share,
-        )
-        for layout, share in contest.cheap([*k_of])
-        if layout in new
-    ]
-    if not opponents:
-        raise NoOpponent(
-            f"sandwich_k: no other sandwich of {slots} slots has the chosen layout's {contest.cost}"
-        )
-    return opponents
+    named = (
+        (f"sandwich, k = {k_of[layout]}, of {slots} slots", layout) for layout in contest.new(k_of)
+    )
+    found = contest.opponents("sandwich_k", named, len(k_of), equal=False)
+    return [replace(one, name=f"sandwich-{slots}-k{k_of[one.layout]}") for one in found]
 
 
 # By the name in compare.opponents.

@@ -10,7 +10,6 @@ from typing import Any
 
 from data import DataConfig
 from model import build_model, load_architecture, load_model
-from nas.costs.latency import Unsteady
 from nas.opponents import is_equal
 from nas.statistics.intervals import (
     at_cost,
@@ -19,13 +18,13 @@ from nas.statistics.intervals import (
     paired_line,
     verdict,
 )
-from pipeline.costs import cost_model, time_models
-from pipeline.derive import blind_caveats, network_hash
+from pipeline.costs import time_models
+from pipeline.derive import blind_caveats, network_hash, table_text
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Countdown, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
-from pipeline.opponents import Contestant, equal_cost
+from pipeline.opponents import Contestant
 from pipeline.plan import RunPlan
 from pipeline.retrain import finish_retrain, open_retraining
 from pipeline.run_files import check_validations, read_result, retrain_folder
@@ -34,8 +33,7 @@ from training.evaluation import Evaluation
 from training.run_dir import WORDS
 from training.signals import StopRequest
 from utils.files import csv_of, read_object, write_whole
-from utils.screen import announce, say
-from utils.text import aligned
+from utils.screen import announce
 
 # Where one of these is another, equality cannot be expected.
 FACTS = ("commit", "torch", "numpy", "sentencepiece", "processor", "device", "threads", "ranks")
@@ -78,7 +76,6 @@ _EQUALS = {
     "parameters": "parameters",
     "FLOPs": "flops_per_token",
     "latency": "latency_ms",
-    "training": "train_step_ms",
 }
 
 
@@ -86,7 +83,6 @@ def rows_of(
     entries: Sequence[Contestant],
     results: Mapping[str, Results],
     latency_ms: Mapping[str, float],
-    train_step_ms: Mapping[str, float],
 ) -> list[Row]:
     """One row for each contestant, the chosen layout first.
 
@@ -107,7 +103,6 @@ def rows_of(
                 "parameters": found[0]["parameters"],
                 "flops_per_token": found[0]["flops_per_token"],
                 "latency_ms": latency_ms.get(name),
-                "train_step_ms": train_step_ms.get(name),
                 "relative_latency": None,
                 "nats_per_token": nats,
                 "perplexity": total.perplexity,
@@ -178,9 +173,6 @@ def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, 
     return intervals
 
 
-_TRAIN_STEP = "train_step"
-
-
 def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 1) -> None:
     """Train every architecture with every seed, as retrain.py does it, and raise what it does.
 
@@ -191,7 +183,7 @@ def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 
     waiting = [training for training in every if not _result_path(*training).exists()]
     if len(waiting) < len(every):
         announce(f"trained already: {len(every) - len(waiting)} of {len(every)}")
-    countdown = Countdown(len(waiting), jobs)
+    countdown = Countdown(len(waiting))
     if jobs > 1 and waiting:
         announce(f"training {len(waiting)} models, {jobs} at a time; each says more in its log")
         with StopRequest().listening() as stop:
@@ -200,7 +192,6 @@ def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 
                 workers=jobs,
                 stop=stop,
                 done=lambda job: announce(countdown.line(f"trained {job.name}")),
-                option="--jobs",
             )
         return
     shown = set[str]()
@@ -251,7 +242,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         entries[0].remark(
             f"FLOPs count {' and '.join(learnt)} at the whole span; latency is of what was learnt"
         )
-    rows = rows_of(entries, results, latencies.median_ms, _train_step_ms(plan, entries))
+    rows = rows_of(entries, results, latencies.median_ms)
     reference = rows[reference_of(entries)]
     nats = {
         name: [result["test"]["nats_per_token"] for result in of_seeds]
@@ -279,22 +270,6 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         print(f"report: {page}")
 
 
-def _train_step_ms(plan: RunPlan, entries: Sequence[Contestant]) -> Mapping[str, float]:
-    """The time of a step of training, where that is what the opponents share with the chosen one.
-
-    Only there: all networks and their optimisers must fit the memory at once.
-    """
-    if equal_cost(plan, entries[0].architecture) != _TRAIN_STEP:
-        return {}
-    say(f"measuring a step of training of {len(entries)} models in turn")
-    layouts = {entry.architecture.name: entry.architecture.slots for entry in entries}
-    try:
-        return cost_model(plan).times_ms(_TRAIN_STEP, layouts)
-    except Unsteady as error:
-        say(f"steps of training: not measured: {error}")
-        return {}
-
-
 # Experiments by name, each searched, derived and retrained with every seed.
 Sides = Mapping[str, Experiment]
 
@@ -313,7 +288,11 @@ def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
     (one, ours), (two, theirs) = sides.items()
     if with_settings(ours, {}) == with_settings(theirs, {}):
         raise ValueError(f"{one} and {two} are the same experiment; nothing to compare")
-    if keys := _keys_of_other_text(ours.data, theirs.data):
+    # How a model learns from a text may differ, as in a sweep.
+    texts = [side.data for side in (ours, theirs)]
+    names = [n for n in DataConfig.model_fields if getattr(texts[0], n) != getattr(texts[1], n)]
+    keys = [f"data.{n}" for n in names if any(why_not_comparable(f"data.{n}", t) for t in texts)]
+    if keys:
         raise ValueError(
             f"{one} and {two} differ in {', '.join(keys)}: results on other text, or on "
             "text cut otherwise, cannot be compared; --set changes a key of both"
@@ -324,13 +303,6 @@ def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
             f"run.validate_every: {one} has {every[0]}, {two} {every[1]}; the best steps would "
             "be chosen among more or fewer; --set run.validate_every=N gives both the same"
         )
-
-
-def _keys_of_other_text(one: DataConfig, two: DataConfig) -> list[str]:
-    """Keys in which two texts differ; how a model learns from a text may, as in a sweep."""
-    names = [name for name in type(one).model_fields if getattr(one, name) != getattr(two, name)]
-    keys = [f"data.{name}" for name in names]
-    return [key for key in keys if any(why_not_comparable(key, data) for data in (one, two))]
 
 
 def train_sides(
@@ -400,12 +372,8 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
     }
     write_whole(run / "confirm.csv", csv_of(rows, list(rows[0])))
     write_whole(run / "confirm.json", json.dumps(summary, indent=1) + "\n")
-    cells = [["experiment", "layout", "seed", "MFLOP", "ms", "test bits/byte"]]
-    for row in rows:
-        ms = "-" if row["latency_ms"] is None else f"{row['latency_ms']:.2f}"
-        numbers = [f"{row['flops_per_token'] / 1e6:.3f}", ms, f"{row['test_bits_per_byte']:.4f}"]
-        cells.append([row["experiment"], row["layout"], str(row["seed"]), *numbers])
-    return "\n".join(["", *aligned(cells, left=2), measured.note, verdict, *remarks])
+    shown = ["experiment", "layout", "seed", "flops_per_token", "latency_ms", "test_bits_per_byte"]
+    return "\n".join(["", table_text(rows, shown), measured.note, verdict, *remarks])
 
 
 def verdict_line(bits: Mapping[str, Sequence[float]]) -> str:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,13 +21,11 @@ from model import (
     load_architecture,
     reads_context,
 )
-from nas.costs.budget import tokens_per_second
 from nas.costs.config import BudgetConfig
 from nas.derivation import (
     DERIVATIONS,
     PLACING,
     RULES,
-    SEARCHED,
     TRAINED,
     method_of,
     reference_remedy,
@@ -44,12 +41,9 @@ from pipeline.run_files import layout_name, short_text
 from pipeline.summary import layout_caveats
 from training.run_dir import commit, identity_hash
 from utils.files import csv_of, write_whole
-from utils.text import NO_CONTEXT, aligned
+from utils.text import NO_CONTEXT
 
-if TYPE_CHECKING:
-    from nas.derivation.within_budget import Within
-
-_SHOWN, _LENGTHS = 10, ("half", "full")
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -80,69 +74,46 @@ def derivation(
     `train` trains what a method asks for; None: so many workers as retrain.py does.
 
     Raises:
-        ValueError: the method is unknown or cannot serve here, a training failed, or no layout
-            keeps the budget.
+        ValueError: the method cannot serve here, a training failed, or no layout keeps the budget.
         Stopped: a signal came while layouts were trained; everything is saved.
     """
-    if config.method not in DERIVATIONS:
-        raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
-    if config.method in TRAINED and train is None:
-        train = LayoutTrainings(plan, workers)
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
     request = request_of(plan, config, _searches_read(plan, config, seeds))
-    request = replace(request, score=scores.score, train=train)
+    trained = train or LayoutTrainings(plan, workers)
+    request = replace(request, score=scores.score, train=trained)
     within, times = None, tuple[TimedCost, ...]()
     if config.budget.amounts:
-        within = _within(plan, request)
+        from nas.derivation.within_budget import Within
+        from pipeline.costs import cost_model
+
+        costs, reference = cost_model(plan), reference_layout(request)
+        budget = costs.budget(config.budget.amounts, reference, config.reference)
+        within = Within(request, costs, budget)
         derived, times = within.best()
     else:
         derived = method_of(config.method)(request)
-    if config.method != "layout":
-        _check_context(config, derived.layout)
+    count = sum(map(reads_context, derived.layout))
+    if count < config.least_context and config.method != "layout":
+        raise ValueError(
+            f"derive.least_context: {config.method} has {count} blocks that read earlier tokens "
+            f"({layout_letters(derived.layout)}), at least {config.least_context} were asked for; "
+            "give less, or another method"
+        )
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
-    name, words = _name(config, seeds, derived), None
-    folders = [plan.search_folder(seed) for seed in seeds]
-    of_search = layout_caveats(derived.evidence, folders) if derived.evidence.pi else ()
-    caveats = (*derived.evidence.caveats, *of_search)
+    name, words, caveats = _name(config, seeds, derived), None, derived.evidence.caveats
+    if derived.evidence.pi:
+        caveats += layout_caveats(derived.evidence, [plan.search_folder(seed) for seed in seeds])
     if within is not None:
         words = within.words if config.fill else within.used_words(derived.layout)
-        if config.fill and (filled := within.filled(derived.layout)) is not None:
-            layout, times, how_wide = filled
-            words, name = f"{words}; {how_wide}{_of_before(derived)}", f"{name}-filled"
+        if config.fill and (wider := within.filled(derived.layout)) is not None:
+            layout, times, how_wide = wider
+            name, words = f"{name}-filled", f"{words}; {how_wide}, not trained or scored so wide"
             derived = replace(derived, layout=layout)
     evidence = derived.evidence.model_copy(update={"budget": words, "caveats": caveats})
     derived = replace(derived, evidence=evidence)
     return Derivation(architecture_of(plan, derived, name, seeds, times), derived)
-
-
-def _within(plan: RunPlan, request: Request) -> "Within":
-    from nas.derivation.within_budget import Within
-    from pipeline.costs import cost_model
-
-    config, costs = request.config, cost_model(plan)
-    reference = reference_layout(request)
-    budget = costs.budget(config.budget.amounts, reference, config.reference)
-    return Within(request, costs, budget)
-
-
-def _check_context(config: DeriveConfig, layout: Layout) -> None:
-    """Raise ValueError where a rule places too few blocks that read context; others keep it."""
-    if (count := sum(map(reads_context, layout))) < config.least_context:
-        raise ValueError(
-            f"derive.least_context: {config.method} has {count} blocks that read earlier tokens "
-            f"({layout_letters(layout)}), at least {config.least_context} were asked for; give "
-            "less, or another method"
-        )
-
-
-def _of_before(derived: Derived) -> str:
-    """What is known of a layout before its blocks are widened, and not of the wider one."""
-    letters = layout_letters(derived.layout)
-    if derived.trained:
-        return f" (trained was {letters}, not this width)"
-    return f" (scores and gap are those of {letters})" if derived.evidence.pi else ""
 
 
 def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Sequence[int]:
@@ -199,16 +170,6 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     given = config.budget.model_dump(exclude_none=True).items()
     budget = short_text("-".join(f"{cost}{most}" for cost, most in given))
     return "-".join(filter(None, [config.method, suffix, budget.replace(" ", "")]))
-
-
-def others_left_out(run_dir: Path, config: DeriveConfig, seed: int) -> str | None:
-    """A line where the run has other searches, and the layout is of the one with this seed."""
-    names = [path.parent.name for path in (run_dir / "search").glob("seed-*/pi.npz")]
-    seeds = sorted(int(name.removeprefix("seed-")) for name in names)
-    if config.method not in SEARCHED or config.searches or seeds == [seed]:
-        return None
-    shown = ",".join(map(str, seeds))
-    return f"from search {seed} alone, of searches {shown}; all together: --seeds {shown}"
 
 
 def architecture_of(
@@ -351,31 +312,26 @@ def considered_rows(considered: Sequence[Considered]) -> list[Row]:
     return rows
 
 
-def considered_text(considered: Sequence[Considered]) -> str:
-    """The best of them for the screen."""
-    ranked = sorted(considered_rows(considered), key=lambda row: row["nats_per_token"])
-    cells = [["layout", "log pi", "nats", "error", "less the best"]]
-    for row in ranked[:_SHOWN]:
-        nats, error = f"{row['nats_per_token']:.4f}", f"{row['standard_error']:.4f}"
-        beside = f"{row['less_best']:+.4f} ({row['less_best_error']:.4f})"
-        cells.append([row["layout"], f"{row['log_pi']:.3f}", nats, error, beside])
-    more = len(ranked) - _SHOWN
-    return "\n".join([*aligned(cells, left=1), *([f"and {more} more"] if more > 0 else [])])
+def table_text(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Columns of a table for the screen."""
+    import pandas as pd
+
+    def number(value: float) -> str:
+        return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+    table = pd.DataFrame(rows, columns=[*columns])
+    return table.to_string(index=False, na_rep="", float_format=number)
 
 
-def trained_text(trained: Sequence[Row]) -> str:
-    """The layouts that were trained, the best expected one first, for the screen."""
-    by_layout: dict[str, list[Row]] = {}
-    for one in sorted(trained, key=lambda one: float(one["expected_nats"])):
-        by_layout.setdefault(one["layout"], []).append(one)
-    rows = [["layout", "rule", "half", "full", "expected", "(sd)"]]
-    for letters, of_layout in by_layout.items():
-        first = of_layout[0]
-        nats = ([one["valid_nats"] for one in of_layout if one["length"] == of] for of in _LENGTHS)
-        means = [f"{fmean(some):.4f}" if some else "" for some in nats]
-        expected = [f"{first['expected_nats']:.4f}", f"({first['expected_sd']:.4f})"]
-        rows.append([letters, first["rule"], *means, *expected])
-    return "\n".join(aligned(rows, left=2))
+def weighed_text(derived: Derived) -> str:
+    """What was trained for a layout, or the best that was scored, for the screen; else nothing."""
+    if derived.considered:
+        rows = sorted(considered_rows(derived.considered), key=lambda row: row["nats_per_token"])
+        errors = ["standard_error", "less_best", "less_best_error"]
+        return table_text(rows[:_SHOWN], ["layout", "log_pi", "nats_per_token", *errors])
+    rows = sorted(derived.trained, key=lambda row: float(row["expected_nats"]))
+    expected = ["expected_nats", "expected_sd", "rule"]
+    return table_text(rows, ["layout", "length", "seed", "valid_nats", *expected]) if rows else ""
 
 
 def describe(architecture: Architecture, average: float) -> str:
@@ -396,7 +352,13 @@ def describe(architecture: Architecture, average: float) -> str:
         lines.append(
             f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
         )
-        lines += map(_timed_text, costs.times)
+        for time in costs.times:
+            share, most = (ms / time.reference_ms for ms in (time.ms, time.most_ms))
+            unit = "ms a pass" if time.name == "throughput" else "ms"
+            lines.append(
+                f"{time.name} {time.ms:.4g} {unit}, {share:.3f}x of {time.reference} (at most "
+                f"{most:.3f}x), measured in turn"
+            )
     if evidence.budget is not None:
         lines.append(f"within {evidence.budget}")
     if (gap := evidence.gap) is not None:
@@ -411,16 +373,3 @@ def describe(architecture: Architecture, average: float) -> str:
             f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
         ]
     return "\n".join([*lines, *evidence.caveats])
-
-
-def _timed_text(time: TimedCost) -> str:
-    shown, side = f"{time.ms:.4g} ms", "most"
-    parts = [ms / time.reference_ms for ms in (time.ms, time.most_ms)]
-    if time.name == "throughput":
-        tokens = int(time.key["batch"]) * int(time.key["segment"])
-        shown, side = f"{tokens_per_second(tokens, time.ms)} tokens per second", "least"
-        parts = [1 / part for part in parts]
-    return (
-        f"{time.name} {shown}, {parts[0]:.3f}x of {time.reference} (at {side} {parts[1]:.3f}x), "
-        "measured in turn"
-    )

@@ -1,7 +1,6 @@
 """Runs of verbs in processes of their own, so many at a time."""
 
 import importlib
-import math
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from pipeline.cli import DIVERGED, OUT_OF_MEMORY
-from pipeline.devices import share_of_gpus, too_many_threads
+from pipeline.devices import share_of_gpus
 from pipeline.experiment import Experiment, dump_experiment, with_settings
 from pipeline.run_files import layout_name
 from training.signals import Diverged, Stopped, StopRequest
@@ -45,56 +44,7 @@ class Failed(Exception):
         return self.code == DIVERGED and OUT_OF_MEMORY not in str(self)
 
 
-def run_scripts(
-    experiment: Experiment,
-    scripts: Sequence[str],
-    run: Path,
-    stop: StopRequest,
-    environment: Mapping[str, str],
-    arguments: Sequence[str] = (),
-) -> None:
-    """Run scripts that take an experiment and `--run`, one after another in a process.
-
-    Where `arguments` are given they stand in the place of `--run`.
-
-    Raises:
-        Failed: a script ended with an error.
-        Stopped: this process was asked to end; the run has saved its state.
-        OSError: the folder cannot be written.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    file, log = run / "experiment.yaml", run / "trial.log"
-    write_whole(file, dump_experiment(experiment))
-    given = [",".join(scripts), str(file), *(arguments or ("--run", str(run)))]
-    path = os.pathsep.join([str(_PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])
-    own = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [*_CHILD, *given],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment, **own},
-            start_new_session=True,
-        )
-    try:
-        while (code := process.poll()) is None:
-            if stop.number is not None:
-                # It saves a checkpoint; below it ends at once, with all that it started.
-                process.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_GRACE_S)
-                raise Stopped(stop.number)
-            time.sleep(_POLL_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if code:
-        raise Failed(reason_of(code, log), code)
-
-
-def reason_of(code: int, log: Path) -> str:
+def _reason(code: int, log: Path) -> str:
     """Reason of a failure, in one line: the last one that its process wrote."""
     if code == -signal.SIGKILL:
         return "killed from outside (SIGKILL), as the system does where memory runs out"
@@ -119,25 +69,60 @@ class Job:
     arguments: tuple[str, ...] = ()
 
 
-class Countdown:
-    """How many of so many runs are done, and about how long the others take, some at a time."""
+def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None:
+    """Run the scripts of a job one after another in a process, with more in its environment.
 
-    def __init__(
-        self, total: int, workers: int = 1, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._total, self._workers, self._clock = total, workers, clock
+    Raises:
+        Failed: a script ended with an error.
+        Stopped: this process was asked to end; the run has saved its state.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    file, log = job.folder / "experiment.yaml", job.folder / "trial.log"
+    settings = {} if job.arguments else {"run.figures": False, "derive.gap": False}
+    write_whole(file, dump_experiment(with_settings(job.experiment, settings)))
+    arguments = job.arguments or ("--run", str(job.folder))
+    path = os.pathsep.join([str(_PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])
+    own = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*_CHILD, ",".join(job.scripts), str(file), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, **own},
+            start_new_session=True,
+        )
+    try:
+        while (code := process.poll()) is None:
+            if stop.number is not None:
+                # It saves a checkpoint; below it ends at once, with all that it started.
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE_S)
+                raise Stopped(stop.number)
+            time.sleep(_POLL_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code:
+        raise Failed(_reason(code, log), code)
+
+
+class Countdown:
+    """How many of so many runs are done, and about how long the others take."""
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._clock, self._lock = total, clock, threading.Lock()
         self._done, self._began_s = 0, clock()
-        self._lock = threading.Lock()
 
     def line(self, words: str) -> str:
         """The words about a run that is done, between its number and the time that is left."""
         with self._lock:
             self._done += 1
-            passed_s = self._clock() - self._began_s
-            rounds_done = math.ceil(self._done / self._workers)
-            rounds_left = math.ceil(self._total / self._workers) - rounds_done
-            left_s = passed_s / rounds_done * max(rounds_left, 1)
-            left = f"; about {duration(left_s)} left" if self._done < self._total else ""
+            rest = self._total - self._done
+            left_s = (self._clock() - self._began_s) / self._done * rest
+            left = f"; about {duration(left_s)} left" if rest else ""
             return f"[{self._done}/{self._total}] {words}{left}"
 
 
@@ -148,24 +133,18 @@ def run_all(
     stop: StopRequest,
     done: Callable[[Job], None],
     diverged: Callable[[Job, str], None] | None = None,
-    option: str = "--workers",
 ) -> None:
     """Run jobs in order, so many at a time, each with its share of the cores unless it says.
 
     `done` is called after each, from several threads, and `diverged`, with its last words, after
-    one whose loss was no number. Where `stop` is asked for, every run saves its state. `option` is
-    what a command calls the number of workers.
+    one whose loss was no number. Where `stop` is asked for, every run saves its state.
 
     Raises:
         ValueError: a run failed; those that had begun have gone on to their end.
         Diverged: so, where one diverged and that is no result.
         Stopped: a signal came.
     """
-    cores = usable_cores()
-    threads = max(1, cores // workers)
-    asked = max((job.experiment.run.threads or threads for job in jobs), default=threads)
-    if warning := too_many_threads(asked, min(workers, len(jobs)), cores, option):
-        print(warning, flush=True)
+    threads = max(1, usable_cores() // workers)
     places = SimpleQueue[int]()
     for place in range(workers):
         places.put(place)
@@ -193,18 +172,13 @@ def _run(
 ) -> None:
     if stop.number is not None:
         return
-    experiment, environment = job.experiment, {"OMP_NUM_THREADS": str(threads)}
-    if not job.arguments:
-        threads = job.experiment.run.threads or threads
-        settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
-        experiment, environment = with_settings(job.experiment, settings), {}
-    place = places.get()
+    environment, place = {"OMP_NUM_THREADS": str(threads)}, places.get()
     gpu = share_of_gpus(place)
     # A numbered GPU is the user's own choice.
-    if gpu is not None and experiment.run.device in ("auto", "cuda"):
+    if gpu is not None and job.experiment.run.device in ("auto", "cuda"):
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     try:
-        run_scripts(experiment, job.scripts, job.folder, stop, environment, job.arguments)
+        run_job(job, stop, environment)
     except Failed as failed:
         if not failed.diverged or diverged is None:
             raise

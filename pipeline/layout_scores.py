@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from data import EvaluationStreams, TokenArray
-from model import LanguageModel, Layout, Mix, Network, layout_letters, network_of
+from model import LanguageModel, Layout, Mix, layout_letters
 from model.saving import tensors_digest
 from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import draws, read_searches
@@ -64,32 +64,22 @@ class SupernetScores:
     plan: RunPlan
     seeds: Sequence[int]
     tokens: int | None = None
-    _scores: dict[Network, dict[Labels, Score]] = field(default_factory=dict)
+    _scores: dict[Labels, Score] = field(default_factory=dict)
     _told_s: float = field(default_factory=time.monotonic)
 
     def score(self, layout: Layout) -> Score:
-        """The score of a layout's network: the mean over its layouts that were scored so far.
+        """The score of a layout: in every slot its candidate, with weight 1.
 
-        The SuperNet has other weights for each of them, and none is nearer to the network.
+        The SuperNet has other weights for other layouts of one network, and none is nearer to it.
         """
-        self.score_of_layout(layout)
-        return mean_score(list(self._scores[self._network(layout)].values()))
-
-    def score_of_layout(self, layout: Layout) -> Score:
-        """The score of a layout alone: in every slot its candidate, with weight 1."""
-        scores = self._scores.setdefault(self._network(layout), {})
         labels = tuple(candidate.label for candidate in layout)
-        if labels not in scores:
-            scores[labels] = self._one_hot(labels)
+        if labels not in self._scores:
+            self._scores[labels] = self._one_hot(labels)
             now_s = time.monotonic()
             if now_s - self._told_s > _EVERY_S:
                 self._told_s = now_s
-                count = sum(map(len, self._scores.values()))
-                say(f"{count} layouts scored with the SuperNet's weights")
-        return scores[labels]
-
-    def _network(self, layout: Layout) -> Network:
-        return network_of(layout, self.plan.sizes["tie_slots"])
+                say(f"{len(self._scores)} layouts scored with the SuperNet's weights")
+        return self._scores[labels]
 
     def _one_hot(self, labels: Labels) -> Score:
         numbers = {candidate.label: k for k, candidate in enumerate(self.plan.candidates)}
@@ -166,8 +156,8 @@ def with_gap(supernet_scores: SupernetScores, request: Request, derived: Derived
     try:
         soft = supernet_scores.soft(searched.pi_RLC)
         layouts = map(request.networks.layout, choices)
-        drawn = [supernet_scores.score_of_layout(layout) for layout in layouts]
-        one_hot = supernet_scores.score_of_layout(derived.layout)
+        drawn = [supernet_scores.score(layout) for layout in layouts]
+        one_hot = supernet_scores.score(derived.layout)
         evidence = {"gap": discretisation_gap(soft, drawn, one_hot)}
     except (ValueError, OSError) as error:
         evidence = {"caveats": (f"discretisation gap: not measured: {words_of(error)}",)}
@@ -214,7 +204,7 @@ class LayoutTrainings:
         waiting = [job for job in jobs if _nats_of(job) is None]
         if len(waiting) < len(jobs):
             say(f"trained already: {len(jobs) - len(waiting)} of {len(jobs)}")
-        countdown = Countdown(len(waiting), self.workers)
+        countdown = Countdown(len(waiting))
 
         def done(job: Job) -> None:
             say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats"))

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
-from model import Architecture, Candidate, Evidence, Layout, Network, layout_letters
+from model import Architecture, Evidence, Layout, Network, layout_letters
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, TRAINED, missing_kinds
 from nas.derivation.base import Derived
@@ -60,12 +58,10 @@ def _counted(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
     table = costs.counted(cost)
 
     def count(layout: Layout) -> float:
-        if all(slot.label in table.by_label for slot in layout):
-            return table(layout)
-        return costs.counted(cost, list({slot.label: slot for slot in layout}.values()))(layout)
+        known = all(slot.label in table.by_label for slot in layout)
+        return (table if known else costs.counted(cost, [*dict.fromkeys(layout)]))(layout)
 
-    whole = count(chosen)
-    if not whole:
+    if not (whole := count(chosen)):
         raise NoOpponent(
             f"compare.equal: {layout_letters(chosen)} has a {cost} of 0, which nothing else can be "
             "a multiple of; give another cost"
@@ -81,8 +77,7 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
     """
     costs = cost_model(plan)
     table, slots = costs.costs([cost])[cost], [slot.model_dump(mode="json") for slot in chosen]
-    key = identity_hash({**costs.key, "cost": cost, "chosen": slots})
-    kept = Kept(plan.run_dir / FILE, key)
+    kept = Kept(plan.run_dir / FILE, identity_hash({**costs.key, "cost": cost, "chosen": slots}))
 
     def measured(layouts: Sequence[Layout]) -> list[float]:
         named = {layout_letters(layout): layout for layout in layouts}
@@ -92,13 +87,13 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
             times = costs.times_ms(cost, {_CHOSEN: chosen, **missing})
             for name in missing:
                 kept.add(name, times[name] / times[_CHOSEN])
-        return [kept.values[layout_letters(layout)] for layout in layouts]
+        return [kept.values[name] for name in map(layout_letters, layouts)]
 
-    if all(slot.label in table.by_label for slot in chosen):
-        whole = table(chosen)
-    else:  # its width was filled: a layout that the table knows is measured beside it
+    # Its width may be filled: what the table knows is measured beside it.
+    known = chosen
+    if any(slot.label not in table.by_label for slot in chosen):
         known = (plan.candidates[0],) * len(plan.slots)
-        whole = table(known) / measured([known])[0]
+    whole = table(known) / (1.0 if known == chosen else measured([known])[0])
     return lambda layout: table(layout) / whole, measured
 
 
@@ -106,11 +101,8 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 class Contestant:
     """One network of the comparison, by the layout that is trained.
 
-    Attributes:
-        role: searched, chosen, front or opponent.
-        kinds: the names in compare.opponents that came to this network.
-        share: of an opponent of equal cost, that cost as a multiple of the chosen layout's.
-        remarks: which opponents are the same network; of the chosen one also which there are not.
+    The role is searched, chosen, front or opponent; `kinds` are the names in compare.opponents
+    that came to it; `share` of an opponent of equal cost is that cost over the chosen layout's.
     """
 
     architecture: Architecture
@@ -131,7 +123,8 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     Every folder is looked at before anything trains, so that nothing is refused hours later.
     """
     chosen = chosen_architecture(plan.run_dir)
-    check_sizes(plan, plan.run_dir / "architecture.json", chosen)
+    for architecture in (chosen, *front):
+        _check_sizes(plan, architecture)
     if chosen.evidence is not None and chosen.evidence.method.partition(":")[0] in TRAINED:
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"
         seeds = plan.experiment.compare.seeds
@@ -156,9 +149,7 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
 def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
     """Which cost opponents have; what is cut by whole slots or widths may fall short of it."""
     less = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
-    # A time is measured again for the table, beside other layouts.
-    when = "had, when they were chosen," if cost in WORKLOADS else "have"
-    words = f"opponents of equal cost {when} its {cost}, within {TOLERANCE:.0%}"
+    words = f"opponents of equal cost have its {cost}, within {TOLERANCE:.0%}"
     return f"{words}; these have less: {', '.join(less)}" if less else words
 
 
@@ -205,24 +196,18 @@ def _opponents(
     ]
 
 
-def check_sizes(plan: RunPlan, path: Path, architecture: Architecture) -> None:
+def _check_sizes(plan: RunPlan, architecture: Architecture) -> None:
     """ValueError where opponents would be of other sizes or read another text."""
     check_tokenizer(plan.prepared.tokenizer, architecture)
-    theirs = _sizes(architecture.slots, dict(architecture))
-    ours = _sizes(plan.candidates, plan.sizes) | {"slots": len(plan.slots)}
+    ours = {"slots": len(plan.slots), **plan.sizes}
+    ours |= {f"candidates[{candidate.label}]": candidate for candidate in plan.candidates}
+    theirs = {key: getattr(architecture, key) for key in plan.sizes} | {
+        "slots": len(architecture.slots),
+        **{f"candidates[{slot.label}]": slot for slot in architecture.slots},
+    }
     for key, size in theirs.items():
         if size != ours.get(key, size):
             raise ValueError(
-                f"{path}: {key} {size}, but model.{key} is {ours[key]}: opponents of other "
-                "sizes are no comparison; derive again, or use the experiment it came from"
+                f"{architecture.name}: {key} {size}, but model.{key} is {ours[key]}: opponents of "
+                "other sizes are no comparison; derive again, or use the experiment it came from"
             )
-
-
-def _sizes(slots: Sequence[Candidate], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be alike, in the architecture and in the experiment."""
-    alike = {"slots": len(slots)} | {key: sizes[key] for key in ("d_model", "tie_slots", "softmax")}
-    alike |= dict(sizes["options"])
-    for slot in slots:
-        of_slot = slot.model_dump().items()
-        alike |= {f"candidates[{slot.label}].{key}": value for key, value in of_slot}
-    return alike

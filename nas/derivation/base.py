@@ -4,6 +4,7 @@ A choice is the index of a candidate for each slot.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,16 @@ from model import (
 )
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation.config import DeriveConfig
-from nas.derivation.training import Length, Row, Space, Trainings
+from nas.derivation.training import (
+    Answer,
+    Length,
+    Results,
+    Row,
+    Space,
+    Training,
+    Trainings,
+    beside_the_best_rule,
+)
 from nas.statistics.paired_scores import Score
 from utils.screen import say
 
@@ -101,8 +111,6 @@ class Request:
     """What a derivation may use.
 
     Attributes:
-        candidates: what a slot may become, every option filled in.
-        flops_per_token: of a layout's forward pass.
         limits: what a layout may cost at most; `context_limit` is one of them.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
@@ -183,3 +191,59 @@ class Derived:
     ranked: tuple[Layout, ...] = ()
     trained: Sequence[Row] = ()
     front: Sequence[Row] = ()
+
+
+def derived_by(
+    space: Space,
+    results: Results,
+    answer: Answer,
+    words: str,
+    expected: Mapping[int, tuple[float, float]],
+    beside: Mapping[int, tuple[float, float]],
+    foreseen: Sequence[float] = (),
+) -> Derived:
+    """The answer, every training that it was chosen by in order, and the front of networks.
+
+    `expected` has nats at full length with their standard deviation by network, `beside` the same
+    with that of what a network is above the answer. `foreseen` is what the short trainings alone
+    let expect. The front has the networks that no cheaper one is expected to beat.
+    """
+
+    def row(one: Training, nats: float) -> Row:
+        mean, sd = expected[one.network]
+        return {
+            "layout": space.letters(one.network),
+            "length": one.length,
+            "seed": one.seed,
+            "valid_nats": nats,
+            "expected_nats": round(mean, 6),
+            "expected_sd": round(sd, 6),
+            "rule": space.rule_of.get(one.network, ""),
+            "flops_per_token": round(float(space.flops_N[one.network]), 1),
+            "foreseen_nats": round(foreseen[one.network], 6)
+            if len(foreseen) and one.length == "full"
+            else "",
+            "answer": "yes" if one.network == answer.network else "",
+        }
+
+    front, least = list[Row](), math.inf
+    for number in sorted(beside, key=lambda n: (space.flops_N[n], beside[n][0])):
+        nats, sd = beside[number]
+        if nats < least:
+            least = nats
+            front.append(
+                {
+                    "layout": space.letters(number),
+                    "flops_per_token": round(float(space.flops_N[number]), 1),
+                    "expected_nats": round(nats, 6),
+                    "expected_sd": round(sd, 6),
+                }
+            )
+    ranked = tuple(space.layouts[number] for number in answer.finalists)
+    return Derived(
+        layout=ranked[0],
+        evidence=Evidence(method=f"{words}; {beside_the_best_rule(space, answer)}"),
+        ranked=ranked,
+        trained=[row(one, nats) for one, nats in results.items()],
+        front=front,
+    )

@@ -12,7 +12,7 @@ PROBES, PROBES_PER_KIND = 10, 3
 
 
 class ProbesConfig(Section):
-    """How many layouts `predictor` and `finals` train, and how sure `predictor` must be."""
+    """How many layouts `predictor` and `finals` train."""
 
     # What `layoutbench replay` judges are these defaults.
     most: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
@@ -20,17 +20,6 @@ class ProbesConfig(Section):
         description="Trainings of half length at most, the first design included; auto: "
         f"{PROBES}, and {PROBES_PER_KIND} for every candidate beside attention, dense and what "
         "adds nothing.",
-    )
-    margin_nats: float = Field(
-        default=0.01,
-        ge=0,
-        description="By how much a layout must be better than the best one to be worth a probe.",
-    )
-    least_chance: float = Field(
-        default=0.1,
-        ge=0,
-        le=1,
-        description="Where the chance of such a layout is smaller there are no more probes.",
     )
     finalists: int = Field(
         default=3,

@@ -5,12 +5,11 @@ docs/experiments/layoutbench2.md.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from model import Evidence, Layout
-from nas.derivation.base import Derived, Request
+from model import Layout
+from nas.derivation.base import Derived, Request, derived_by
 from nas.derivation.config import ProbesConfig
 from nas.derivation.from_search import beam, top_k
 from nas.derivation.predictor import Deviations
@@ -21,9 +20,6 @@ from nas.derivation.training import (
     Space,
     Training,
     Trainings,
-    beside_the_best_rule,
-    pareto_front,
-    trained_rows,
     training_noise,
 )
 
@@ -54,35 +50,28 @@ class Finals:
         train.say(f"finals: networks of rules and searches, at full length: {len(named)}")
         train(named, "full", [first])
         order = sorted(named, key=lambda n: (results[Training(n, "full", first)], n))
-        rules = set(space.rules.values())
-        best_rule = next((number for number in order if number in rules), None)
-        chosen = [*order[: self.again]]
-        if best_rule is not None and best_rule not in chosen:
-            chosen.append(best_rule)
+        rule = next((number for number in order if number in space.rule_of), None)
+        chosen = [*dict.fromkeys([*order[: self.again], *([] if rule is None else [rule])])]
         if others:
             count = len(chosen) * len(others)
             train.say(f"finals: the best of them again; trainings: {count}")
             train(chosen, "full", others)
-        return self._answer(space, chosen, results)
-
-    def named(self, space: Space) -> list[int]:
-        """The networks that rules and a search name, each once."""
-        rules = [n for name, n in space.rules.items() if not name.startswith(_LEFT_OUT)]
-        return list(dict.fromkeys([*rules, *space.proposed]))
-
-    def _answer(self, space: Space, chosen: Sequence[int], results: Results) -> Answer:
         nats = {
             number: fmean(results[Training(number, "full", seed)] for seed in self.seeds)
             for number in chosen
         }
         order = sorted(chosen, key=lambda number: (nats[number], number))
-        rules = set(space.rules.values())
-        rule = next((number for number in order if number in rules), None)
+        rule = next((number for number in order if number in space.rule_of), None)
         lead = (0.0, 0.0)
         if rule is not None and rule != order[0] and nats[rule] < math.inf:
             noise = training_noise(chosen, self.seeds, results, self.noise_nats)
             lead = nats[rule] - nats[order[0]], noise * math.sqrt(2 / len(self.seeds))
         return Answer(order[0], tuple(order), rule, lead)
+
+    def named(self, space: Space) -> list[int]:
+        """The networks that rules and a search name, each once."""
+        rules = [n for name, n in space.rules.items() if not name.startswith(_LEFT_OUT)]
+        return list(dict.fromkeys([*rules, *space.proposed]))
 
     def expected(self, results: Results) -> dict[int, tuple[float, float]]:
         """Nats and standard deviation of what was trained, as if each had all seeds.
@@ -92,26 +81,19 @@ class Finals:
         """
         worst = max((nats for nats in results.values() if nats < math.inf), default=0.0)
         diverged = {one.network for one, nats in results.items() if nats == math.inf}
-        by_network: dict[int, dict[int, float]] = {}
-        for one, nats in results.items():
-            by_network.setdefault(one.network, {})[one.seed] = min(nats, worst)
-        more = self._more_of_all_seeds(by_network)
-        again = [number for number, of in by_network.items() if len(of) == len(self.seeds)]
+        nats_of: dict[int, list[float]] = {}
+        for one, value in results.items():
+            nats_of.setdefault(one.network, []).append(min(value, worst))
+        again = [number for number, nats in nats_of.items() if len(nats) == len(self.seeds)]
+        # The mean of all seeds less the first, over the networks that have them all.
+        more = [fmean(nats_of[number]) - nats_of[number][0] for number in again]
         noise = training_noise(again, self.seeds, results, self.noise_nats)
-        return {
-            number: (
-                worst
-                if number in diverged
-                else fmean(of.values()) + (more if len(of) < len(self.seeds) else 0.0),
-                noise / math.sqrt(len(of)),
-            )
-            for number, of in by_network.items()
-        }
-
-    def _more_of_all_seeds(self, by_network: Mapping[int, Mapping[int, float]]) -> float:
-        """The mean of all seeds less the first, over the networks that have them all."""
-        whole = [of for of in by_network.values() if len(of) == len(self.seeds)]
-        return fmean(fmean(of.values()) - of[self.seeds[0]] for of in whole) if whole else 0.0
+        expected = dict[int, tuple[float, float]]()
+        for number, nats in nats_of.items():
+            of_all = fmean(nats) + (0.0 if number in again else fmean(more or [0.0]))
+            mean = worst if number in diverged else of_all
+            expected[number] = mean, noise / math.sqrt(len(nats))
+        return expected
 
 
 def finals(request: Request) -> Derived:
@@ -135,19 +117,12 @@ def finals(request: Request) -> Derived:
             "search first"
         )
     answer = method(space, train)
-    expected = method.expected(train.results)
     words = (
         f"finals: best of {len(named)} networks of rules and searches by {len(train.results)} "
-        f"trainings of full length; {beside_the_best_rule(space, answer)}"
+        "trainings of full length"
     )
-    ranked = tuple(space.layouts[number] for number in answer.finalists)
-    return Derived(
-        layout=ranked[0],
-        evidence=Evidence(method=words),
-        ranked=ranked,
-        trained=trained_rows(space, train.results, answer, expected),
-        front=pareto_front(space, ((number, *of) for number, of in expected.items())),
-    )
+    expected = method.expected(train.results)
+    return derived_by(space, train.results, answer, words, expected, expected)
 
 
 def _proposals(request: Request) -> list[Layout]:

@@ -8,7 +8,7 @@ R searches   L slots   C candidates   N draws
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -303,12 +303,9 @@ class Scores:
         self._networks.add(self.request.networks.of(choice))
         assert self.request.score is not None
         layout = self.request.networks.layout(choice)
-        log_pi = 0.0
-        for k, log_pi_C in zip(choice, self.searched.log_pi_LC, strict=True):
-            log_pi += float(log_pi_C[k])
-        score = self.request.score(layout)
-        flops = self.request.flops_per_token(layout)
-        self.considered[choice] = Considered(layout, log_pi, flops, score)
+        log_pi = sum(self.searched.log_pi_LC[slot, k] for slot, k in enumerate(choice))
+        flops, score = self.request.flops_per_token(layout), self.request.score(layout)
+        self.considered[choice] = Considered(layout, float(log_pi), flops, score)
 
     def add_first_new(self, choices: Iterable[Choice]) -> list[Choice]:
         """Score the first choice that is allowed and not known; no choice where there is none."""
@@ -318,11 +315,10 @@ class Scores:
                 return [choice]
         return []
 
-    def best(self, count: int, among: Sequence[Choice] | None = None) -> list[Choice]:
+    def best(self, count: int, among: Iterable[Choice] | None = None) -> list[Choice]:
         """The best ones; of equal ones the one that was scored first."""
-        chosen = list(self.considered) if among is None else list(among)
-        chosen.sort(key=lambda choice: self.considered[choice].score.nats_per_token)
-        return chosen[:count]
+        chosen = self.considered if among is None else among
+        return sorted(chosen, key=lambda one: self.considered[one].score.nats_per_token)[:count]
 
     def start(self) -> Choice:
         """The likeliest layout that keeps the limits; where alpha did not learn, the first one."""

@@ -28,7 +28,7 @@ mean 0 and a stated standard deviation, so the posterior of m + x_n w + r_n is k
 N networks   L slots   P features   O trainings that are known
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import NormalDist
@@ -36,8 +36,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from model import Evidence, Layout
-from nas.derivation.base import Derived, Request
+from model import Layout
+from nas.derivation.base import Derived, Request, derived_by
 from nas.derivation.config import PROBES, PROBES_PER_KIND, ProbesConfig
 from nas.derivation.from_search import argmax, beam, top_k
 from nas.derivation.rules import KIND_RULES
@@ -51,9 +51,6 @@ from nas.derivation.training import (
     Space,
     Training,
     Trainings,
-    beside_the_best_rule,
-    pareto_front,
-    trained_rows,
     training_noise,
 )
 
@@ -215,16 +212,14 @@ class Predictor:
         at_once: probes that are chosen together, each as if those before it gave what is expected.
         margin_nats: by how much an untrained network must be better to be worth a probe.
         least_chance: with less chance than this of such a network there are no more probes.
-        finalists: how many are trained at full length; the best rule comes on top.
-        final_seeds: of those trainings; none is the probes'.
         caution: by how many standard deviations of its lead over the best probe a network is hoped
             to be better than expected.
     """
 
     cap: int = PROBES
     at_once: int = 2
-    margin_nats: float = _DEFAULT.margin_nats
-    least_chance: float = _DEFAULT.least_chance
+    margin_nats: float = 0.01
+    least_chance: float = 0.1
     finalists: int = _DEFAULT.finalists
     final_seeds: tuple[int, ...] = _DEFAULT.seeds
     caution: float = 1.0
@@ -235,23 +230,34 @@ class Predictor:
         """See `Method`."""
         features, probed = features_of(space, self.priors), list[int]()
         for batch in self.batches(space, features, train.results, probed):
-            if space.layouts:  # a table of trainings has none
-                train.say(self._progress(space, features, train.results, batch))
+            numbers = f"{len(probed) + 1} to {len(probed) + len(batch)} of at most {self.cap}"
+            train.say(f"predictor: probes {numbers}, of {len(space):,} networks")
             train(batch, "half", [PROBE_SEED])
             probed += batch
         known = {one: nats for one, nats in train.results.items() if one.length == "half"}
-        chosen = finalists(space, self.expected(features, known), self.finalists)
+        mean_N = self.expected(features, known).mean_N
+        rules = sorted(space.rule_of, key=lambda number: (mean_N[number], number))
+        best = mean_N.argsort(kind="stable").tolist()[: self.finalists]
+        chosen = list(dict.fromkeys([*best, *rules[:1]]))
         train.say(f"predictor: {len(probed)} probes done; finals: {len(chosen)} at full length")
         train(chosen, "full", self.final_seeds)
         results = train.results
-        finals = {one: nats for one, nats in results.items() if one.length == "full"}
-        diverged = {one.network for one, nats in finals.items() if nats == np.inf}
+        diverged = {
+            one.network for one, nats in results.items() if one.length == "full" and nats == np.inf
+        }
         # The regression's noise is that of other trainings; these may lie further apart, which
         # makes the lead less sure. It does not choose otherwise.
         noise = training_noise(chosen, self.final_seeds, results, self.deviations.noise_full)
         as_noisy = replace(self, deviations=replace(self.deviations, noise_full=noise))
         now, spread = (one.expected(features, results) for one in (self, as_noisy))
-        return best_of(space, chosen, now, spread, diverged)
+        # Of which a final diverged comes last.
+        order = sorted(chosen, key=lambda n: (n in diverged, now.mean_N[n], n))
+        rule = next((number for number in order if number in space.rule_of), None)
+        lead = (0.0, 0.0)
+        if rule is not None:
+            sd_N = spread.sd_beside_N(rule)
+            lead = float(now.mean_N[rule] - now.mean_N[order[0]]), float(sd_N[order[0]])
+        return Answer(order[0], tuple(order), rule, lead)
 
     def batches(
         self, space: Space, features: Features, known: Results, probed: Sequence[int]
@@ -263,21 +269,6 @@ class Predictor:
             if self.chance(self.expected(features, known), probed) < self.least_chance:
                 return
             yield self._next(features, known, probed, min(self.at_once, most - len(probed)))
-
-    def _progress(
-        self, space: Space, features: Features, known: Results, batch: Sequence[int]
-    ) -> str:
-        """What is known so far, and what is trained now."""
-        probes = len(known)
-        begin = f"predictor: probes {probes + 1} to {probes + len(batch)} of at most {self.cap}"
-        if not probes:
-            return f"{begin}, the first design, of {len(space):,} networks"
-        probed, now = [one.network for one in known], self.expected(features, known)
-        best = min(probed, key=lambda number: now.mean_N[number])
-        return (
-            f"{begin}; best so far {space.letters(best)}; largest chance of another one that is "
-            f"better by {self.margin_nats:g} nats: {self.chance(now, probed):.0%}"
-        )
 
     def first_design(self, space: Space, features: Features) -> list[int]:
         """`rules_of_design`, and where they are few, the networks of which least is known."""
@@ -339,34 +330,6 @@ def rules_of_design(space: Space) -> list[int]:
     return list(dict.fromkeys([*chosen, *space.proposed[:_PROPOSED]]))
 
 
-def finalists(space: Space, now: Posterior, count: int) -> list[int]:
-    """The best networks, and the best rule."""
-    order = now.mean_N.argsort(kind="stable").tolist()
-    rules = sorted(set(space.rules.values()), key=lambda number: (now.mean_N[number], number))
-    return list(dict.fromkeys([*order[:count], *rules[:1]]))
-
-
-def best_of(
-    space: Space,
-    chosen: Sequence[int],
-    now: Posterior,
-    spread: Posterior,
-    diverged: Collection[int],
-) -> Answer:
-    """The finalist of least expected nats; one of which a final diverged comes last.
-
-    The standard deviation of its lead is that of `spread`.
-    """
-    first, *others = sorted(chosen, key=lambda n: (n in diverged, now.mean_N[n], n))
-    ordered, rules = (first, *others), set(space.rules.values())
-    rule = next((number for number in ordered if number in rules), None)
-    lead = (0.0, 0.0)
-    if rule is not None:
-        sd_N = spread.sd_beside_N(rule)
-        lead = float(now.mean_N[rule] - now.mean_N[first]), float(sd_N[first])
-    return Answer(first, ordered, rule, lead)
-
-
 def predictor(request: Request) -> Derived:
     """Train a few layouts shortly, choose what to train next by a regression, judge the best.
 
@@ -380,13 +343,7 @@ def predictor(request: Request) -> Derived:
     first = {one.kind: one.label for one in reversed(request.candidates)}
     further = set(space.kinds) - {first.get("attention"), first.get("dense")}
     most = PROBES + PROBES_PER_KIND * len(further) if config.most == "auto" else config.most
-    method = Predictor(
-        cap=most,
-        margin_nats=config.margin_nats,
-        least_chance=config.least_chance,
-        finalists=config.finalists,
-        final_seeds=config.seeds,
-    )
+    method = Predictor(cap=most, finalists=config.finalists, final_seeds=config.seeds)
     train = request.trainings(space)
     answer = method(space, train)
     probes = {one: nats for one, nats in train.results.items() if one.length == "half"}
@@ -396,22 +353,12 @@ def predictor(request: Request) -> Derived:
     beside = now.sd_beside_N(answer.network).tolist()
     words = (
         f"predictor: best of {len(space):,} networks by {len(probes)} trainings of half and "
-        f"{len(train.results) - len(probes)} of full length; {beside_the_best_rule(space, answer)}"
+        f"{len(train.results) - len(probes)} of full length"
     )
-    ranked = tuple(space.layouts[number] for number in answer.finalists)
-    return Derived(
-        layout=ranked[0],
-        evidence=Evidence(method=words),
-        ranked=ranked,
-        trained=trained_rows(
-            space,
-            train.results,
-            answer,
-            dict(enumerate(zip(means, sds, strict=True))),
-            dict(enumerate(foreseen)),
-        ),
-        front=pareto_front(space, zip(range(len(space)), means, beside, strict=True)),
-    )
+    numbers = range(len(space))
+    expected = dict(zip(numbers, zip(means, sds, strict=True), strict=True))
+    fronts = dict(zip(numbers, zip(means, beside, strict=True), strict=True))
+    return derived_by(space, train.results, answer, words, expected, fronts, foreseen)
 
 
 def _proposals(request: Request) -> list[Layout]:

@@ -87,12 +87,9 @@ class Space:
 
 @dataclass(frozen=True)
 class Trainings:
-    """Train networks by their numbers and remember what came of it.
+    """Train networks by their numbers and remember what came of it, in order.
 
-    Attributes:
-        train: gives nats of all networks with the first seed, then with the next one.
-        say: shows a line of progress.
-        results: what was trained, in order.
+    `train` gives nats of all networks with the first seed, then with the next one.
     """
 
     train: Callable[[Sequence[int], Length, Sequence[int]], Iterable[float]]
@@ -100,11 +97,7 @@ class Trainings:
     results: dict[Training, float] = field(default_factory=dict)
 
     def __call__(self, networks: Sequence[int], length: Length, seeds: Sequence[int]) -> None:
-        """Train every network with every seed.
-
-        Raises:
-            Diverged: all trainings of this length did: nothing could be chosen by them.
-        """
+        """Train every network with every seed; Diverged where all trainings of this length did."""
         asked = [Training(network, length, seed) for seed in seeds for network in networks]
         if not asked:
             return
@@ -122,12 +115,9 @@ class Trainings:
 class Answer:
     """The network that a method chose.
 
-    Attributes:
-        network: its number.
-        finalists: those of the last choice, the best first; empty where there was none.
-        best_rule: the best network among them that a rule names; None where there is none.
-        lead: by how many nats the chosen one is expected to be better than that, and the standard
-            deviation of this.
+    `finalists` are those of the last choice, the best first; `best_rule` the best of them that a
+    rule names; `lead` by how many nats the chosen one is expected to be better than that, and the
+    standard deviation of this.
     """
 
     network: int
@@ -158,57 +148,6 @@ def training_noise(
     left_NS = nats_NS - nats_NS.mean(axis=1, keepdims=True)
     left_NS -= left_NS.mean(axis=0)
     return max(least, math.sqrt(float((left_NS**2).sum()) / freedom))
-
-
-def trained_rows(
-    space: Space,
-    results: Results,
-    answer: Answer,
-    expected: Mapping[int, tuple[float, float]],
-    foreseen: Mapping[int, float] | None = None,
-) -> list[Row]:
-    """Every training in order, and what is expected of its network at full length, with its sd.
-
-    `foreseen` is of full trainings what the short ones alone let expect of them.
-    """
-
-    def row(one: Training, nats: float) -> Row:
-        mean, sd = expected[one.network]
-        known = foreseen is not None and one.length == "full"
-        return {
-            "layout": space.letters(one.network),
-            "length": one.length,
-            "seed": one.seed,
-            "valid_nats": nats,
-            "expected_nats": round(mean, 6),
-            "expected_sd": round(sd, 6),
-            "rule": space.rule_of.get(one.network, ""),
-            "flops_per_token": round(float(space.flops_N[one.network]), 1),
-            "foreseen_nats": round(foreseen[one.network], 6) if foreseen and known else "",
-            "answer": "yes" if one.network == answer.network else "",
-        }
-
-    return [row(one, nats) for one, nats in results.items()]
-
-
-def pareto_front(space: Space, expected: Iterable[tuple[int, float, float]]) -> list[Row]:
-    """The networks that no cheaper one is expected to beat, the cheapest first.
-
-    `expected` has number, nats and standard deviation beside the chosen network.
-    """
-    front, least = list[Row](), math.inf
-    for number, nats, sd in sorted(expected, key=lambda one: (space.flops_N[one[0]], one[1])):
-        if nats < least:
-            least = nats
-            front.append(
-                {
-                    "layout": space.letters(number),
-                    "flops_per_token": round(float(space.flops_N[number]), 1),
-                    "expected_nats": round(nats, 6),
-                    "expected_sd": round(sd, 6),
-                }
-            )
-    return front
 
 
 def beside_the_best_rule(space: Space, answer: Answer) -> str:

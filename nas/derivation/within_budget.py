@@ -40,17 +40,13 @@ class Within:
         cent: layouts that are scored may lie just above a limit too, and what is trained or drawn
         lies below it. Then the best ones are measured whole, once.
 
-        Raises:
-            ValueError: no layout is predicted within it.
-            ValueError: none that was measured is within it.
+        ValueError: no layout is predicted within it, or none that was measured is.
         """
         name = self.request.config.method
-        method = method_of(name)
-        if name in RULES and name != "random":
-            return self._rule(method(self.request))
-        limits = self._limits(_SLACK if name in SEARCHED else _SAFE)
-        derived = method(replace(self.request, limits=(*self.request.limits, *limits)))
-        if not any(cost in WORKLOADS for cost in self.budget.amounts):
+        is_rule = name in RULES and name != "random"
+        limits = () if is_rule else self._limits(_SLACK if name in SEARCHED else _SAFE)
+        derived = method_of(name)(replace(self.request, limits=(*self.request.limits, *limits)))
+        if not is_rule and not any(cost in WORKLOADS for cost in self.budget.amounts):
             return derived, ()
         ranked, safe = derived.ranked or (derived.layout,), self._limits(_SAFE)
         more = (one for one in ranked[_BEST:] if all(limit.holds(one) for limit in safe))
@@ -58,26 +54,20 @@ class Within:
         for layout, use in used.items():
             if not use.over:
                 return _chosen(derived, layout), use.times
-        least = min((use.over for use in used.values()), key=lambda over: max(over.values()))
+        least = min(used, key=lambda layout: max(used[layout].over.values()))
+        which = f"the nearest of {len(used)} that were measured"
+        remedy = "or measure the table again on a quiet machine (tools.latency)"
+        if is_rule:
+            which = derived.evidence.method
+            remedy = f"or a method that chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"
         raise ValueError(
-            f"derive.budget: no layout was within it when it was measured (the least over by "
-            f"{over_text(least)}); give a larger one, or measure the table again on a quiet "
-            "machine (tools.latency)"
+            f"derive.budget: {layout_letters(least)} ({which}) is over {self.words}: "
+            f"{over_text(used[least].over)}; give a larger one, {remedy}"
         )
 
     def _limits(self, slack: float) -> tuple[Limit, ...]:
         errors = {name: min(cost.error, MOST_ERROR) for name, cost in self.budget.costs.items()}
         return self.budget.limits({name: 1.0 + slack * error for name, error in errors.items()})
-
-    def _rule(self, derived: Derived) -> tuple[Derived, Times]:
-        use = self.costs.use(self.budget, [derived.layout])[derived.layout]
-        if use.over:
-            raise ValueError(
-                f"derive.budget: {layout_letters(derived.layout)} ({derived.evidence.method}) is "
-                f"over {self.words}: {over_text(use.over)}; give a larger one, or a method that "
-                f"chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"
-            )
-        return derived, use.times
 
     @property
     def words(self) -> str:
@@ -97,17 +87,14 @@ class Within:
         """Widen the dense blocks of a layout, all by one factor, as far as every limit allows.
 
         Costs are linear in the width: they are counted, or measured, at the layout's own width and
-        at twice that. What turns out to be over a limit when it is measured is narrowed. None:
-        nothing was widened, and a line says why.
+        at twice that. What turns out to be over a limit when it is measured is narrowed.
 
         Returns:
-            The wider layout, its times, and how wide it is.
+            The wider layout, its times, and how wide it is; None where nothing was widened.
         """
         double = with_width(layout, 2.0)
-        if double == layout:
-            say("derive.fill: the layout has no dense block to widen")
-            return None
-        one, two = (use.parts for use in self.costs.use(self.budget, [layout, double]).values())
+        uses = self.costs.use(self.budget, [layout, double])
+        one, two = uses[layout].parts, uses[double].parts
         # The width that first reaches a limit; a cost that does not rise limits nothing.
         rising = [name for name in one if two[name] > one[name]]
         if not rising:

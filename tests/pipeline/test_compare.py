@@ -118,14 +118,13 @@ def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
 def test_opponents_of_other_sizes_are_refused(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    attention = "model.candidates[attention]"
     for setting, said in (
         ("model.d_model=32", "d_model 16, but model.d_model is 32"),
         ("model.slots=6", "slots 4, but model.slots is 6"),
         ("model.softmax.tied=false", "but model.softmax is"),
-        ("model.memory=0", f"candidates[attention].memory 8, but {attention}.memory"),
-        ("model.clamp=3", f"candidates[attention].clamp None, but {attention}"),
-        ("model.d_ffn=8", "candidates[dense].d_ffn 24, but model.candidates[dense].d_ffn is 8"),
+        ("model.memory=0", "but model.candidates[attention] is"),
+        ("model.clamp=3", "but model.candidates[attention] is"),
+        ("model.d_ffn=8", "but model.candidates[dense] is"),
     ):
         assert said in refused(compare.main, capsys, derived, "--set", setting)
     assert not (derived / "comparison.csv").exists()

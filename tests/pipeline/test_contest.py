@@ -1,12 +1,10 @@
 """Opponents of a run's chosen layout: which cost is equal, and how it is known."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import compare
 import derive
 from model import load_architecture
 from nas.opponents import TOLERANCE
@@ -65,9 +63,6 @@ def test_a_remark_says_which_opponents_have_less() -> None:
         "opponents of equal cost have its flops, within 3%; these have less: interleaved-3 0.833x, "
         "sandwich-3-k1 0.969x"
     )
-    assert of_equal_cost("latency", {"random-0": 1.029, "permuted-0": 1.0}) == (
-        "opponents of equal cost had, when they were chosen, its latency, within 3%"
-    )
 
 
 def test_measured_shares_are_times_over_the_chosen_ones_in_the_order_asked_for(
@@ -116,14 +111,3 @@ def test_measured_opponents_are_the_same_when_a_comparison_goes_on(
     path.write_text(path.read_text().replace('"key": "', '"key": "0'))
     assert contest(plan, layout, frozenset(), 1).measured([first]) == share
     assert len(clock.asked) == asked + 1, "of another key"
-
-
-def test_training_time_is_measured_where_opponents_share_it(
-    experiment_file: Path, tmp_path: Path, clock: Clock
-) -> None:
-    chosen(tmp_path / "run", experiment_file)
-    given = ["compare.equal=train_step", "compare.opponents=[interleaved, permuted]"]
-    run(compare, experiment_file, "--run", tmp_path / "run", *settings(*LAYOUT, *given))
-    rows = json.loads((tmp_path / "run/comparison.json").read_text())["rows"]
-    assert all(row["train_step_ms"] > 0 for row in rows)
-    assert all("training" in row["equal"] for row in rows if row["role"] != "opponent")

@@ -58,7 +58,8 @@ def test_a_counted_budget_is_filled_exactly(searched: Path) -> None:
     assert architecture.evidence.method == "layout"
     factor = width / plan.experiment.model.d_ffn
     assert architecture.evidence.budget == (
-        f"parameters 0.9x (x of interleaved); d_ffn filled to {factor:.2f}x"
+        f"parameters 0.9x (x of interleaved); d_ffn filled to {factor:.2f}x, not trained or scored "
+        "so wide"
     )
     run(retrain, searched)
     model = load_model(searched / "model")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.experiment import load_experiment
-from pipeline.jobs import Failed, run_scripts
+from pipeline.jobs import Failed, Job, run_job
 from tests.sweeping import ROOT
 from training.signals import Stopped, StopRequest
 
@@ -49,8 +49,8 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def run(file: Path, folder: Path, *scripts: str, stop: StopRequest | None = None) -> None:
     """Run scripts for an experiment."""
-    experiment = load_experiment(file)
-    run_scripts(experiment, scripts, folder, stop or StopRequest(), {"GIVEN": "7"})
+    job = Job("a run", load_experiment(file), scripts, folder)
+    run_job(job, stop or StopRequest(), {"GIVEN": "7"})
 
 
 def test_scripts_run_in_turn_with_their_environment(

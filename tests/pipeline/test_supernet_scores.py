@@ -84,20 +84,6 @@ def test_the_soft_net_is_the_searchs_last_validation(free_or_tied: Path) -> None
     assert soft.nats_per_token == pytest.approx(last, abs=1e-6)
 
 
-def test_a_networks_score_is_the_mean_over_its_layouts_that_were_scored(
-    free_or_tied: Path,
-) -> None:
-    plan = plan_of_run(free_or_tied)
-    one, two = (layout_of(plan, letters) for letters in ("a d i i", "a i d i"))
-    scores = SupernetScores(plan, [0], tokens=100)
-    first, second = scores.score_of_layout(one), scores.score_of_layout(two)
-    assert first.nats_per_token != second.nats_per_token
-    mean = (first.nats_per_token + second.nats_per_token) / 2
-    for layout in (one, two):
-        assert scores.score(layout).nats_per_token == pytest.approx(mean, abs=1e-12)
-    assert SupernetScores(plan, [0], tokens=100).score(two).nats_per_token == second.nats_per_token
-
-
 def test_several_searches_score_by_the_mean_of_their_supernets(searched: Path) -> None:
     run(search, searched, "--set", "run.seed=3")
     plan = plan_of_run(searched)

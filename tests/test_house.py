@@ -31,9 +31,11 @@ SCRIPTS = sorted(
 )
 
 
-# The law is 28,000 lines in 190 files, and as many of tests. Until then these numbers
-# only fall; a feature brings its lines by taking others away.
-MOST = {"lines": 31_260, "files": 186, "test lines": 28_000}
+# The law: a feature brings its lines by taking others away.
+MOST = {
+    **{"lines": 28_000, "files": 190, "test lines": 28_000},
+    **{"pipeline lines": 5_200, "pipeline files": 24},
+}
 MOST_OF_FILE, MOST_OF_FUNCTION = 500, 80
 # Of modules of ours from search.py on.
 LONGEST_CHAIN = 14
@@ -47,7 +49,11 @@ def test_the_house_stays_small():
     ]
     length = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in product}
     tests = sum(len(path.read_text("utf-8").splitlines()) for path in sources(ROOT / "tests"))
-    now = {"lines": sum(length.values()), "files": len(product), "test lines": tests}
+    pipeline = [length[path] for path in sources(ROOT / "pipeline")]
+    now = {
+        **{"lines": sum(length.values()), "files": len(product), "test lines": tests},
+        **{"pipeline lines": sum(pipeline), "pipeline files": len(pipeline)},
+    }
     assert {name: count for name, count in now.items() if count > MOST[name]} == {}
     assert [path.name for path, lines in length.items() if lines > MOST_OF_FILE] == []
     long = [

@@ -2,32 +2,22 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     Field,
-    PlainSerializer,
     ValidationError,
     model_validator,
 )
 
 from model.blocks import Candidate
-from model.config import NO_OPTIONS, SoftmaxConfig, WrittenOptions
+from model.config import NO_OPTIONS, ModelOptions, SoftmaxConfig
 from model.layout import Network, layout_letters, network_of, tied_slots
 from utils.validation import Section, dotted, explain
 
 Share = Annotated[float, Field(ge=0, le=1)]
 _MOST_SHOWN = 20
-
-
-# What a field says by default is left out of a file.
-def _is_none(value: Any) -> bool:
-    return value is None
-
-
-def _is_empty(value: Any) -> bool:
-    return not value
 
 
 class Measured(Section):
@@ -73,7 +63,6 @@ class Agreement(Section):
         default=None,
         ge=0,
         le=1,
-        exclude_if=_is_none,
         description="Probability of so much agreement if each search's choices stood in slots at "
         "random.",
     )
@@ -91,25 +80,18 @@ class Evidence(Section):
     )
     inherited: Measured | None = Field(
         default=None,
-        exclude_if=_is_none,
         description="The layout by the SuperNet's weights, where it was scored.",
     )
-    gap: Gap | None = Field(
-        default=None, exclude_if=_is_none, description="What discretising costs."
-    )
+    gap: Gap | None = Field(default=None, description="What discretising costs.")
     budget: str | None = Field(
         default=None,
         max_length=1000,
-        exclude_if=_is_none,
         description="The limits that the layout kept, as given.",
     )
-    agreement: Agreement | None = Field(
-        default=None, exclude_if=_is_none, description="Of several searches."
-    )
+    agreement: Agreement | None = Field(default=None, description="Of several searches.")
     caveats: tuple[Annotated[str, Field(max_length=4096)], ...] = Field(
         default=(),
         max_length=4096,
-        exclude_if=_is_empty,
         description="What the search lacked, and what does not follow from pi, in words.",
     )
 
@@ -132,26 +114,13 @@ class Evidence(Section):
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
-    added = {name: candidate.added[name] for name in candidate.missing if name in candidate.added}
-    absent = [name for name in candidate.missing if name not in added]
-    if "label" not in candidate.model_fields_set:
-        absent.insert(0, "label")
+    absent = ["label"] * ("label" not in candidate.model_fields_set) + candidate.missing
     if absent:
         raise ValueError("\n".join(f"{name}: missing" for name in absent))
-    return candidate.model_copy(update=added) if added else candidate
+    return candidate
 
 
-def _as_written(candidate: Candidate) -> dict[str, Any]:
-    # Without options that say what an older file says by lacking them: so the same model has the
-    # same text and the same hash whichever version wrote it.
-    return {
-        name: value
-        for name, value in candidate.model_dump(mode="json").items()
-        if name not in candidate.added or value != candidate.added[name]
-    }
-
-
-_Slot = Annotated[Candidate, AfterValidator(_every_option_given), PlainSerializer(_as_written)]
+_Slot = Annotated[Candidate, AfterValidator(_every_option_given)]
 
 
 class TokenizerIdentity(Section):
@@ -189,27 +158,27 @@ class ArchitectureCosts(Section):
     parameters: int = Field(ge=0, le=2**62)
     flops_per_token: float = Field(ge=0, description="Forward pass, 2 for a multiply-add.")
     key: FlopsKey
-    times: tuple[TimedCost, ...] = Field(default=(), max_length=40, exclude_if=_is_empty)
+    times: tuple[TimedCost, ...] = Field(default=(), max_length=40)
 
 
 class Architecture(Section):
     """A derived model: one candidate per slot and all that is needed to build it."""
 
+    # The fields that say what is built; evidence, costs and provenance do not.
+    built_of: ClassVar[set[str]] = {
+        *("version", "d_model", "slots", "tie_slots", "options", "softmax", "vocabulary_size")
+    }
+
     version: Literal[1] = 1
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
     slots: tuple[_Slot, ...] = Field(
-        max_length=4096,
-        description="The choice of each slot, every option given but those added since.",
+        max_length=4096, description="The choice of each slot, every option given."
     )
     tie_slots: int | None = Field(
         default=None, ge=1, description="Slots so many apart share their weights; null: none do."
     )
-    options: WrittenOptions = Field(
-        default=NO_OPTIONS,
-        exclude_if=lambda options: options == NO_OPTIONS,
-        description="Norms and the like where they are not the default.",
-    )
+    options: ModelOptions = Field(default=NO_OPTIONS, description="Norms and the like.")
     softmax: SoftmaxConfig
     vocabulary_size: int = Field(ge=1, le=2**24)
     tokenizer: TokenizerIdentity
@@ -221,15 +190,11 @@ class Architecture(Section):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "Architecture":
-        problems = [] if self.slots else ["slots: there is none"]
-        try:
-            self.softmax.check_vocabulary(self.vocabulary_size)
-        except ValueError as error:
-            problems.append(str(error))
-        try:
-            tied_slots([[slot] for slot in self.slots], self.tie_slots)
-        except ValueError as error:
-            problems.append(str(error))
+        if not self.slots:
+            raise ValueError("slots: there is none")
+        self.softmax.check_vocabulary(self.vocabulary_size)
+        tied_slots([[slot] for slot in self.slots], self.tie_slots)
+        problems = list[str]()
         problems += [f"options.{line}" for line in self.options.problems(self.d_model)]
         if self.evidence is not None:
             problems += self.evidence.problems(len(self.slots))
@@ -241,13 +206,6 @@ class Architecture(Section):
         if problems:
             raise ValueError("\n".join(problems))
         return self
-
-    @property
-    def built_of(self) -> set[str]:
-        """The fields that say what is built; evidence, costs and provenance do not."""
-        given = {"tie_slots": self.tie_slots is not None, "options": bool(self.options.changed())}
-        always = {"version", "d_model", "slots", "softmax", "vocabulary_size"}
-        return always | {name for name, is_given in given.items() if is_given}
 
     @property
     def network(self) -> Network:

@@ -1,71 +1,52 @@
 """What an experiment says about the model: its sizes, its softmax, and options of all slots."""
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, PlainSerializer, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
 from model.blocks.dense import CHUNK, Activation
 from model.ops import Dropout
 from utils.validation import Section
 
-Norm = Annotated[
-    Literal["layer", "rms", "scale"],
-    Field(
+
+class ModelOptions(Section):
+    """What all slots of a model have in common beside their sizes; the defaults are none."""
+
+    norm: Literal["layer", "rms", "scale"] = Field(
+        default="layer",
         description="Of every slot and before the softmax; layer: LayerNorm, rms: RMSNorm (a "
-        "weight for each channel, no mean), scale: ScaleNorm (one weight, first sqrt(d_model))."
-    ),
-]
-NormPosition = Annotated[
-    Literal["pre", "post"],
-    Field(
+        "weight for each channel, no mean), scale: ScaleNorm (one weight, first sqrt(d_model)).",
+    )
+    norm_position: Literal["pre", "post"] = Field(
+        default="pre",
         description="pre: a block reads norm(x); post, as in the papers: a slot's result is "
-        "norm(x + block(x)), identity leaves x as it is."
-    ),
-]
-LastNorm = Annotated[
-    bool,
-    Field(
+        "norm(x + block(x)), identity leaves x as it is.",
+    )
+    last_norm: bool = Field(
+        default=True,
         description="A norm before the softmax; false, as in the papers, goes with norm_position: "
-        "post. Of fixed layouts only: without it the softmax sees how evenly a slot mixes."
-    ),
-]
-TokenShift = Annotated[
-    bool,
-    Field(
+        "post. Of fixed layouts only: without it the softmax sees how evenly a slot mixes.",
+    )
+    token_shift: bool = Field(
+        default=False,
         description="Half of the channels that a block reads, the upper ones, are those of the "
-        "token before; a memory of one row more carries it from segment to segment."
-    ),
-]
-EmbeddingWidth = Annotated[
-    int | None,
-    Field(
+        "token before; a memory of one row more carries it from segment to segment.",
+    )
+    d_embedding: int | None = Field(
+        default=None,
         ge=1,
         le=2**16,
         description="Width of the embedding's and the softmax's rows, which a matrix takes to "
         "d_model and, where they are tied, its transpose back (default: d_model, no matrix). With "
         "cutoffs it is the width of the head, and what factor divides in the tails.",
-    ),
-]
-ReZero = Annotated[
-    bool,
-    Field(
+    )
+    rezero: bool = Field(
+        default=False,
         description="A slot is x + a block(x) with a trained a that begins as 0, and there is no "
-        "norm at all. Of fixed layouts only: while a is 0 no candidate makes a difference."
-    ),
-]
-
-
-class ModelOptions(Section):
-    """What all slots of a model have in common beside their sizes; the defaults are none."""
-
-    norm: Norm = "layer"
-    norm_position: NormPosition = "pre"
-    last_norm: LastNorm = True
-    token_shift: TokenShift = False
-    d_embedding: EmbeddingWidth = None
-    rezero: ReZero = False
+        "norm at all. Of fixed layouts only: while a is 0 no candidate makes a difference.",
+    )
 
     def problems(self, d_model: int) -> list[str]:
         """What has no effect, or no meaning in a model of this width."""
@@ -75,7 +56,7 @@ class ModelOptions(Section):
                 f"{name}: {getattr(self, name)} has no effect with rezero, which has no norm; "
                 "leave it out"
                 for name in ("norm", "norm_position", "last_norm")
-                if getattr(self, name) != type(self).model_fields[name].default
+                if getattr(self, name) != ModelOptions.model_fields[name].default
             ]
         elif not self.last_norm and self.norm_position == "pre":
             problems.append(
@@ -98,21 +79,51 @@ class ModelOptions(Section):
 
 NO_OPTIONS = ModelOptions()
 
-# In a file, where what is at its default is left out.
-WrittenOptions = Annotated[ModelOptions, PlainSerializer(ModelOptions.changed)]
-
 DEFAULT_FACTOR = 4
 MOST_TAILS = 64
 
-_FACTOR = (
-    f"Tail t = 1, 2, ... has width d_model (or d_embedding) / factor^t (default {DEFAULT_FACTOR})."
-)
-_SIZES = "Widths of the tails, instead of factor."
-_TIED = "Input embedding shares the softmax's tables."
 Width = Annotated[int, Field(ge=1, le=2**16)]
 
 
-class SoftmaxConfig(Section):
+class _Tails(Section):
+    """Widths of an adaptive softmax's tails, and whether the embedding shares its tables."""
+
+    factor: float | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Tail t = 1, 2, ... has width d_model (or d_embedding) / factor^t (default "
+        f"{DEFAULT_FACTOR}).",
+    )
+    sizes: tuple[Width, ...] | None = Field(
+        default=None, description="Widths of the tails, instead of factor."
+    )
+    tied: bool = Field(default=True, description="Input embedding shares the softmax's tables.")
+
+    @property
+    def tails(self) -> int:
+        """How many there are."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> Self:
+        if self.sizes is not None and self.factor is not None:
+            raise ValueError("sizes: give either factor or sizes, not both")
+        if self.sizes is not None and len(self.sizes) != self.tails:
+            raise ValueError(
+                f"sizes: {len(self.sizes)} widths for {self.tails} tails; give one each"
+            )
+        return self
+
+    def tail_widths(self, head_width: int) -> tuple[int, ...]:
+        """The width of each tail, at least 1."""
+        if self.sizes is not None:
+            return self.sizes
+        factor = DEFAULT_FACTOR if self.factor is None else self.factor
+        return tuple(max(1, int(head_width // factor ** (t + 1))) for t in range(self.tails))
+
+
+class SoftmaxConfig(_Tails):
     """Adaptive softmax (Grave et al. 2017); without cutoffs a plain softmax."""
 
     cutoffs: tuple[int, ...] = Field(
@@ -121,21 +132,17 @@ class SoftmaxConfig(Section):
         description="First id of each tail cluster, increasing; none: plain softmax; auto: those "
         "that cost least on the training text.",
     )
-    factor: float | None = Field(default=None, ge=1, le=1024, description=_FACTOR)
-    sizes: tuple[Width, ...] | None = Field(default=None, description=_SIZES)
-    tied: bool = Field(default=True, description=_TIED)
+
+    @property
+    def tails(self) -> int:
+        """How many there are."""
+        return len(self.cutoffs)
 
     @model_validator(mode="after")
-    def _options_fit(self) -> "SoftmaxConfig":
+    def _cutoffs_fit(self) -> Self:
         if any(b <= a for a, b in pairwise((0, *self.cutoffs))):
             raise ValueError(
                 f"cutoffs: must be above 0 and strictly increasing, found {list(self.cutoffs)}"
-            )
-        if self.sizes is not None and self.factor is not None:
-            raise ValueError("sizes: give either factor or sizes, not both")
-        if self.sizes is not None and len(self.sizes) != len(self.cutoffs):
-            raise ValueError(
-                f"sizes: {len(self.sizes)} widths for {len(self.cutoffs)} cutoffs; give one each"
             )
         if not self.cutoffs and self.factor is not None:
             raise ValueError("factor: has no effect without cutoffs; leave it out or give null")
@@ -149,12 +156,8 @@ class SoftmaxConfig(Section):
                 f"{vocabulary_size}; give smaller cutoffs or fewer"
             )
 
-    def tail_widths(self, head_width: int) -> tuple[int, ...]:
-        """The width of each tail, at least 1."""
-        return _tail_widths(len(self.cutoffs), head_width, self.factor, self.sizes)
 
-
-class AutoSoftmaxConfig(Section):
+class AutoSoftmaxConfig(_Tails):
     """Adaptive softmax whose cutoffs are those that cost least on the training text."""
 
     cutoffs: Literal["auto"]
@@ -168,37 +171,15 @@ class AutoSoftmaxConfig(Section):
         description="Least part of the training tokens in the head (cutoffs: auto only). The cost "
         "does not see that narrow tails predict worse.",
     )
-    factor: float | None = Field(default=None, ge=1, le=1024, description=_FACTOR)
-    sizes: tuple[Width, ...] | None = Field(default=None, description=_SIZES)
-    tied: bool = Field(default=True, description=_TIED)
 
-    @model_validator(mode="after")
-    def _options_fit(self) -> "AutoSoftmaxConfig":
-        if self.sizes is not None and self.factor is not None:
-            raise ValueError("sizes: give either factor or sizes, not both")
-        if self.sizes is not None and len(self.sizes) != self.clusters - 1:
-            raise ValueError(
-                f"sizes: {len(self.sizes)} widths for {self.clusters} clusters; give one for each "
-                "but the head"
-            )
-        return self
-
-    def tail_widths(self, head_width: int) -> tuple[int, ...]:
-        """The width of each tail, at least 1."""
-        return _tail_widths(self.clusters - 1, head_width, self.factor, self.sizes)
+    @property
+    def tails(self) -> int:
+        """How many there will be."""
+        return self.clusters - 1
 
     def fixed(self, cutoffs: tuple[int, ...]) -> SoftmaxConfig:
         """The same softmax with its cutoffs in numbers."""
         return SoftmaxConfig(cutoffs=cutoffs, factor=self.factor, sizes=self.sizes, tied=self.tied)
-
-
-def _tail_widths(
-    tails: int, head_width: int, factor: float | None, sizes: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    if sizes is not None:
-        return sizes
-    factor = DEFAULT_FACTOR if factor is None else factor
-    return tuple(max(1, int(head_width // factor ** (tail + 1))) for tail in range(tails))
 
 
 def _fixed_or_auto(value: Any) -> str:
@@ -207,7 +188,7 @@ def _fixed_or_auto(value: Any) -> str:
     return "auto" if isinstance(cutoffs, str) else "fixed"
 
 
-class ModelConfig(Section):
+class ModelConfig(ModelOptions):
     """Sizes of the model; a candidate's options left out take the value given here."""
 
     slots: int = Field(ge=1, le=4096, description="Number of residual slots.")
@@ -256,12 +237,6 @@ class ModelConfig(Section):
         description="Slots so many apart share their weights, candidate by candidate (1: all slots "
         "do); default: none.",
     )
-    norm: Norm = "layer"
-    norm_position: NormPosition = "pre"
-    last_norm: LastNorm = True
-    token_shift: TokenShift = False
-    rezero: ReZero = False
-    d_embedding: EmbeddingWidth = None
     softmax: Annotated[
         Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
         Discriminator(_fixed_or_auto),
@@ -293,7 +268,7 @@ class ModelConfig(Section):
                     f"{candidate.kind}; give another label"
                 )
         self.completed_candidates()
-        if problems := self.options.problems(self.d_model):
+        if problems := self.problems(self.d_model):
             raise ValueError("\n".join(problems))
         return self
 

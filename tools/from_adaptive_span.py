@@ -163,7 +163,7 @@ def architecture_of(theirs: "dict[str, Tensor]", ramp: int) -> dict[str, Any]:
         "sees_itself": False, "n_heads": len(theirs[f"layers.0.{MASK}"]),
         "d_head": d_head}  # fmt: skip
     d_ffn = len(theirs["layers.0.ff.fc1.weight"])
-    dense = {"kind": "dense", "label": "dense", "d_ffn": d_ffn, "activation": "relu"}
+    dense = {"kind": "dense", "label": "dense", "d_ffn": d_ffn, "activation": "relu", "chunk": 1}
     return {
         "name": "adaptive_span",
         "d_model": theirs["in_emb.weight"].shape[1],

@@ -4,9 +4,8 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model   H he
 """
 
 import math
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +22,6 @@ from model.state import Segment
 class AdaptiveSpanOptions(HeadOptions):
     """Options of an adaptive span candidate."""
 
-    added: ClassVar[Mapping[str, Any]] = {"positions": "relative", "sees_itself": True}
     reach: ClassVar[str | None] = "span"
 
     kind: Literal["adaptive_span"] = "adaptive_span"

@@ -4,7 +4,6 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model   H he
 G heads of keys and values   W window   N blocks of W queries   C = 2 W - 1 keys of a block
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -65,8 +64,6 @@ class ContextOptions(HeadOptions):
 
 class AttentionOptions(ContextOptions):
     """Options of an attention candidate."""
-
-    added: ClassVar[Mapping[str, Any]] = {"clamp": None, "n_kv_heads": None}
 
     kind: Literal["attention"] = "attention"
     label: Label = "attention"
@@ -205,14 +202,8 @@ class Cut:
     """A segment longer than the window in N blocks of W queries, with the C keys that each sees.
 
     They stand in the place of streams, so few products meet keys that nobody sees. The last block
-    may end with padding, which no other query sees.
-
-    Attributes:
-        segment: what the queries of one block are.
-        blocks: N; 1: the segment is not cut.
-        length: T.
-        window: W; None: all keys.
-        memory: M.
+    may end with padding, which no other query sees. `segment` is what the queries of one block are;
+    with one block nothing is cut, and without a window all keys are seen.
     """
 
     segment: Segment

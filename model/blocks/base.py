@@ -50,9 +50,6 @@ class BlockOptions(Section):
     saved and read again means the same.
     """
 
-    # Options that came later, and what files without them mean: that value is not written.
-    added: ClassVar[Mapping[str, Any]] = {}
-
     # Options that no weight depends on: a trained model runs with other values too.
     adjustable: ClassVar[frozenset[str]] = frozenset()
     # Options that say how a block is computed and not what: no other network.

@@ -3,8 +3,8 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model   F d_ffn
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +42,6 @@ class InnerLayerOptions(BlockOptions):
 class DenseOptions(InnerLayerOptions):
     """Options of a dense candidate."""
 
-    added: ClassVar[Mapping[str, Any]] = {"chunk": 1}
     same_result: ClassVar[frozenset[str]] = frozenset({"chunk"})
 
     kind: Literal["dense"] = "dense"

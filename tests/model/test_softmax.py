@@ -105,7 +105,7 @@ def test_embedding_looks_up_the_row_of_each_id(
     [
         ({"cutoffs": (5, 5)}, r"cutoffs: must be above 0 and strictly increasing, found \[5, 5\]"),
         ({"cutoffs": (0, 5)}, "cutoffs: must be above 0"),
-        ({"cutoffs": (5,), "sizes": (4, 2)}, "sizes: 2 widths for 1 cutoffs"),
+        ({"cutoffs": (5,), "sizes": (4, 2)}, "sizes: 2 widths for 1 tails"),
         ({"cutoffs": (5,), "sizes": (4,), "factor": 2}, "either factor or sizes"),
         ({"factor": 2}, "factor: has no effect without cutoffs"),
         ({"cutoffs": (5,), "sizes": (0,)}, "greater than or equal to 1"),

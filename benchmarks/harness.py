@@ -207,3 +207,9 @@ def write_result(path: Path | None, claim: str, content: Mapping[str, Any]) -> N
         path.parent.mkdir(parents=True, exist_ok=True)
         found = {"claim": claim, "environment": environment(), **content}
         write_whole(path, json.dumps(found, indent=1) + "\n")
+
+
+def shown_by(interval: tuple[float, float]) -> str:
+    """`better`, `worse` or `nothing`, by an interval of one less other where less is better."""
+    low, high = interval
+    return "nothing" if low <= 0 <= high else "better" if high < 0 else "worse"

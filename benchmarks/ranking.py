@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from nas.statistics.intervals import comparison_words, shown_by, smallest_visible
+from benchmarks.harness import shown_by
+from nas.statistics.intervals import comparison_words, smallest_visible
 
 Array = NDArray[np.float64]
 LEAST_LAYOUTS = 20

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness import shown_by
 from benchmarks.layoutbench.table import LayoutTable
 from benchmarks.ranking import ceiling_tau, kendall
-from nas.statistics.intervals import comparison_words, shown_by, smallest_visible, t95
+from nas.statistics.intervals import comparison_words, smallest_visible, t95
 
 Array = NDArray[np.float64]
 

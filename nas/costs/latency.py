@@ -257,13 +257,8 @@ def measure_latency(
 
 
 def median_interval(value_N: NDArray[np.float64]) -> tuple[float, float] | None:
-    """A 95% interval of the median, whatever the distribution; None of fewer than 6 values.
+    """A 95% interval of the median, whatever the distribution; None of fewer than 6 values."""
+    from scipy.stats import quantile_test  # 0.7 s, for those who measure alone
 
-    Between the two values of equal rank from below and above that enclose it surely enough: how
-    many values lie below a median is binomial.
-    """
-    n, below, left_out = len(value_N), 0, 0
-    while (below := below + math.comb(n, left_out)) <= 0.025 * 2**n:
-        left_out += 1
-    ordered = np.sort(value_N)
-    return (float(ordered[left_out - 1]), float(ordered[-left_out])) if left_out else None
+    low, high = quantile_test(value_N).confidence_interval()
+    return None if math.isnan(low) or math.isnan(high) else (float(low), float(high))

@@ -36,12 +36,6 @@ def smallest_visible(half_width: float, n: int, comparisons: int = 1) -> float:
     return half_width * needed / t95(n - 1)
 
 
-def shown_by(interval: tuple[float, float]) -> str:
-    """`better`, `worse` or `nothing`, by an interval of one less other where less is better."""
-    low, high = interval
-    return NOTHING if low <= 0 <= high else "better" if high < 0 else "worse"
-
-
 def shown_at(mean: float, p: float) -> str:
     """`better`, `worse` or `nothing`, by a p value of one less other where less is better."""
     return NOTHING if p >= LEVEL else "better" if mean < 0 else "worse"

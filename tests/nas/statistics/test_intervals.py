@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.harness import shown_by
 from nas.statistics.intervals import (
     holm,
     paired_differences,
     paired_interval,
     shown_at,
-    shown_by,
     smallest_visible,
     students_p,
     t95,

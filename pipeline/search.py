@@ -224,7 +224,6 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
 def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> list[str]:
     config, costs, model = schedules.config, plan.costs, state.model
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
-    warmup = f" ({config.warmup_estimator} until alpha moves)" if config.warmup_estimator else ""
     return [
         text_summary(plan),
         softmax_line(plan, plan.softmax),
@@ -235,7 +234,7 @@ def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> 
         f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
         passes_line(schedules.steps, plan.search_batches[0]),
         optimiser_line(config.optimiser, schedules.steps),
-        f"estimator {config.weights_estimator}{warmup}, "
+        f"estimator {config.weights_estimator}, "
         f"draws held {schedules.resample_every} step{'s' * (schedules.resample_every > 1)}, "
         f"tau {config.tau.schedule} {_tau_text(schedules)}",
         _alpha_text(schedules),

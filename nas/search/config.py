@@ -155,11 +155,6 @@ class SearchConfig(Section):
         "weights from a Dirichlet of mean pi; spos: one drawn uniformly, and alpha stands still "
         "unless alpha.estimator says how it learns.",
     )
-    warmup_estimator: Literal["spos"] | None = Field(
-        default=None,
-        description="spos: until alpha's first step the weights train on one uniformly drawn "
-        "candidate a slot; null: by search.estimator, alpha being 0.",
-    )
     resample_every: int | Literal["auto"] = Field(
         default="auto",
         description="Steps for which one draw is held; auto: 1 for soft, "
@@ -200,15 +195,6 @@ class SearchConfig(Section):
             raise ValueError(
                 "cost: bounds pi, which estimator spos never moves; give derive.budget instead, or "
                 "say by search.alpha.estimator how alpha learns"
-            )
-        if self.warmup_estimator and self.weights_estimator in ("single_path", "spos"):
-            raise ValueError(
-                f"warmup_estimator: has no effect with estimator {self.weights_estimator}, whose "
-                "draws are uniform until alpha's first step; leave it out"
-            )
-        if self.warmup_estimator and self.alpha.warmup_fraction == 0:
-            raise ValueError(
-                "warmup_estimator: has no effect with alpha.warmup_fraction 0; leave it out"
             )
         return self
 

@@ -1,7 +1,7 @@
 """What a search's settings come to: tau, alpha's first step and rate, draws, FLOPs."""
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,21 +43,13 @@ class SearchPlan:
         """First step in which alpha moves."""
         return self.alpha_steps.start
 
-    def estimator(self, step: int) -> str:
-        """That of the weights in this step."""
-        if self.config.warmup_estimator and step < self.alpha_start:
-            return self.config.warmup_estimator
-        return self.config.weights_estimator
-
     def draw(self, step: int) -> int:
         """The number of the draw that stands in this step."""
-        if self.config.warmup_estimator and step < self.alpha_start:
-            return step // self._resample_every({self.config.warmup_estimator})
         return step // self.resample_every
 
     @property
     def resample_every(self) -> int:
-        """Steps for which one draw stands, once alpha moves.
+        """Steps for which one draw stands.
 
         A new hard draw every segment makes attention read memory rows that other subnets made;
         held for as long as the memory reaches back plus one, most rows are the subnet's own.
@@ -65,14 +57,11 @@ class SearchPlan:
         text of its own (split). A prequential step of alpha reads the weights' memory and leaves
         none, so its estimator has no say. The noise is the same for both either way.
         """
+        if self.config.resample_every != "auto":
+            return self.config.resample_every
         fill = {self.config.weights_estimator}
         if self.config.alpha.data == "split":
             fill.add(self.config.alpha_estimator)
-        return self._resample_every(fill)
-
-    def _resample_every(self, fill: Set[str]) -> int:
-        if self.config.resample_every != "auto":
-            return self.config.resample_every
         if not fill & HARD.keys():
             return 1
         return max(4, math.ceil(self.memory / self.segment) + 1)
@@ -137,7 +126,7 @@ def search_flops(
         return rest + slots * min(drawn, len(candidate_flops)) * mean
 
     def passes(step: int) -> float:
-        weights = TRAINING * forward(plan.estimator(step))
+        weights = TRAINING * forward(plan.config.weights_estimator)
         if plan.config.alpha.data == "shared" or not plan.alpha_due(step):
             return weights
         return weights + ALPHA_PASS * forward(plan.config.alpha_estimator)

@@ -76,7 +76,7 @@ class SearchStep:
 
     def mix(self, state: TrainState) -> Mix:
         """The weights' mix: noise of this step's draw, alpha and tau as they are now."""
-        return self._mix(state, self.plan.estimator(state.step))
+        return self._mix(state, self.plan.config.weights_estimator)
 
     def alpha_mix(self, state: TrainState) -> Mix:
         """The mix of alpha's own step, of the same noise."""

@@ -72,13 +72,6 @@ LEARNABLE = {"schedule": "learnable"}
         ({"tau": LEARNABLE, "estimator": "spos"}, "tau.schedule: learnable trains tau on alpha's"),
         ({"estimator": "spos", "alpha": {"data": "split"}}, "alpha.data: split keeps .*spos"),
         ({"alpha": {"estimator": "spos"}}, "spos gives alpha no gradient; take one that does"),
-        ({"warmup_estimator": "spos", "estimator": "single_path"}, "warmup_estimator: .*gle_path"),
-        ({"warmup_estimator": "spos", "estimator": "spos"}, "warmup_estimator: .* estimator spos"),
-        ({"warmup_estimator": "spos"}, "warmup_estimator: has no effect with estimator spos"),
-        (
-            {"warmup_estimator": "spos", "estimator": "soft", "alpha": {"warmup_fraction": 0}},
-            "warmup_estimator: .* alpha.warmup_fraction 0; leave it out",
-        ),
         ({"estimator": "spos", "alpha": {"data": "shared", "estimator": "soft"}}, "one backward"),
         (
             {"estimator": "single_path", "alpha": {"data": "shared", "estimator": "soft"}},

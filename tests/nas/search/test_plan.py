@@ -29,11 +29,6 @@ ALL, ONE, TWO = REST + SLOTS * 12.0, REST + SLOTS * 4.0, REST + SLOTS * 8.0
             {"warmup_fraction": 0.5, "estimator": "two_path"},
             20 * 3 * ONE + 10 * 2 * TWO,
         ),
-        (
-            {"estimator": "soft", "warmup_estimator": "spos"},
-            {"warmup_fraction": 0.5, "data": "shared"},
-            10 * 3 * ONE + 10 * 3 * ALL,
-        ),
     ],
 )
 def test_every_pass_of_a_search_is_counted(

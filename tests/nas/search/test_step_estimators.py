@@ -12,7 +12,6 @@ from torch.nn.functional import one_hot
 
 from nas.search.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise
-from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep
 from tests import tiny
 from tests.nas.search import test_step
@@ -141,7 +140,6 @@ def test_what_auto_and_null_are(settings: dict[str, Any], weights: str, alpha: s
     config = SearchConfig.model_validate({"steps": 8, **settings})
     assert config.weights_estimator == weights
     assert (config.alpha_estimator, config.alpha_learns) == (alpha, alpha != "spos")
-    assert SearchPlan(config, 8, memory=4, segment=4).estimator(7) == weights
 
 
 @pytest.mark.parametrize(
@@ -173,21 +171,6 @@ def test_alpha_may_learn_by_another_estimator_while_the_weights_see_uniform_draw
     state.step = learning.plan.alpha_start
     learning(state, tiny.batch(first=True))
     assert not torch.equal(state.parameters["alpha"], START_LC)
-
-
-@pytest.mark.parametrize("estimator", ["soft", "straight_through", "two_path"])
-def test_frozen_trains_uniform_single_paths_until_alphas_first_step(estimator: str) -> None:
-    step, state = test_step.make(40, estimator=estimator, data="prequential")
-    frozen = step.plan.config.model_copy(update={"warmup_estimator": "spos"})
-    plan = SearchPlan(frozen, 40, 5, 4)
-    kinds = []
-    for state.step in range(40):
-        terms = type(step)(plan, step.weight_step, 0).mix(state)
-        kinds.append(all(len(each) == 1 and each[0][1] is None for each in terms))
-    assert kinds == [True] * 10 + [False] * 30
-    draws = [plan.draw(step) for step in range(40)]
-    assert draws[:10] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
-    assert draws[10:] == [step // plan.resample_every for step in range(10, 40)]
 
 
 def test_under_spos_all_weights_train_and_alpha_stays_bit_identical() -> None:

@@ -20,6 +20,7 @@ from model.blocks import Candidate
 from model.language_model import LanguageModel
 from model.ops import NO_DROPOUT, Dropout
 from utils.files import check_is_file, write_whole
+from utils.validation import first_problem
 
 ARCHITECTURE_FILE = "architecture.json"
 TENSOR_FILE = "model.safetensors"
@@ -156,11 +157,7 @@ def _with(candidate: Candidate, options: Mapping[str, int | None]) -> Candidate:
     try:
         return type(candidate).model_validate({**candidate.model_dump(), **taken}, strict=True)
     except ValidationError as error:
-        problem = error.errors()[0]
-        message = problem["msg"].removeprefix("Input should ")
-        raise ValueError(
-            f"{problem['loc'][0]}: must {message}, found {problem['input']!r:.60}"
-        ) from None
+        raise ValueError(first_problem(error)) from None
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:

@@ -116,7 +116,8 @@ def must_be_one_of(found: Any, choices: Sequence[str]) -> str:
 def hint(found: Any, choices: Sequence[str]) -> str:
     """'; did you mean 'x'?' where a choice resembles what was found, else nothing."""
     folded = {choice.casefold(): choice for choice in choices}
-    near = difflib.get_close_matches(str(found).casefold(), folded, n=1)
+    text = found.casefold() if isinstance(found, str) else ""
+    near = difflib.get_close_matches(text, folded, n=1)
     return f"; did you mean '{folded[near[0]]}'?" if near else ""
 
 

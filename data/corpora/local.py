@@ -34,7 +34,6 @@ TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
 _MOST_NAMED = 5
 
 STDLIB = "python-stdlib"
-STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE = 0.90, 0.05
 SMALLEST_BYTES = 1_000_000
 
 # Tests repeat the library they test, tables are not text, site-packages is not the library.
@@ -163,13 +162,12 @@ def read_library(root: Path) -> Corpus:
     documents: dict[str, Document] = {}
     undecodable = []
     for path in sorted(_sources(root)):
-        try:
-            # Decoding bytes keeps "\r\n", which reading in text mode would rewrite.
-            text = (root / path).read_bytes().decode()
-        except UnicodeDecodeError:
+        # Decoding bytes keeps "\r\n", which reading in text mode would rewrite.
+        raw = (root / path).read_bytes()
+        if why_no_utf8(raw):
             undecodable.append(path)
-            continue
-        documents[path] = Document(path, text)
+        else:
+            documents[path] = Document(path, raw.decode())
     size = sum(len(document.text) for document in documents.values())
     if size < SMALLEST_BYTES:
         raise ValueError(
@@ -180,7 +178,7 @@ def read_library(root: Path) -> Corpus:
         )
     notes = {"python": platform.python_version(), "undecodable_files": undecodable}
     paths = {path: path for path in documents}
-    splits = split_by_hash(paths, STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE)
+    splits = split_by_hash(paths, TRAIN_SHARE, VALID_SHARE)
     return Corpus(STDLIB, _documents_of(splits, documents), notes)
 
 

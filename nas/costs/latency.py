@@ -153,8 +153,8 @@ WORKLOADS: dict[str, Callable[[LanguageModel, Shapes], Pass]] = {
 _MOST_TIMES, _LEAST_MS = 16, 3000.0
 # A pass that takes as long does not notice what the caches held.
 _SHORT_MS = 100.0
-# Half the 95% interval of a model's median share of a round, as a part of it: where times are less
-# sure than this, nothing is said.
+# Half the 95% interval of a model's median share of a round, as a part of it or of the mean share:
+# where times are less sure than this, nothing is said.
 MOST_SPREAD = 0.1
 
 Times = Mapping[str, NDArray[np.float64]]
@@ -201,12 +201,14 @@ def time_in_turn(
 
 
 def _spread(times: Times) -> float:
-    """Of the least sure median share of a round; 0 of too few rounds to tell."""
-    total_N = np.sum(list(times.values()), axis=0)
-    spreads = [0.0]
+    """Of the least sure median share of a round; 0 of too few rounds to tell.
+
+    What takes less than most counts as they do: a share of little needs no small relative error.
+    """
+    mean_N, spreads = np.mean(list(times.values()), axis=0), [0.0]
     for ms_N in times.values():
-        if (ends := median_interval(ms_N / total_N)) is not None:
-            spreads.append((ends[1] - ends[0]) / (ends[1] + ends[0]))
+        if (ends := median_interval(ms_N / mean_N)) is not None:
+            spreads.append((ends[1] - ends[0]) / max(ends[1] + ends[0], 2.0))
     return max(spreads)
 
 

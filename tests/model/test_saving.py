@@ -86,7 +86,7 @@ def test_a_model_loads_with_other_options_and_the_same_weights(saved: Path) -> N
     assert torch.equal(outputs(loaded), outputs(wanted))
     assert not torch.equal(outputs(loaded), outputs(load_model(saved)))
     assert load_model(saved, {"memory": 2}).longest_memory == 2
-    with pytest.raises(ValueError, match=r"^window: must be greater than or equal to 1, found 0$"):
+    with pytest.raises(ValueError, match=r"^window: Input should be greater than or equal to 1$"):
         load_model(saved, {"window": 0})
 
 
@@ -166,7 +166,7 @@ def test_a_model_loads_where_only_this_package_can_be_imported(saved: Path) -> N
     [
         ("d i", {"memory": 3}, r"memory: no slot of argmax \(layout d i\) has it"),
         ("a d", {"d_ffn": 3}, r"d_ffn: no slot of argmax \(layout a d\) has it"),
-        ("a", {"memory": "3"}, "memory: must be a valid integer, found '3'"),
+        ("a", {"memory": "3"}, "memory: Input should be a valid integer"),
     ],
 )
 def test_what_does_not_fit_is_refused(layout: str, options: dict[str, Any], message: str) -> None:

@@ -269,7 +269,7 @@ def test_the_test_text_gives_the_figure_of_the_result(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--window 0", "--window: must be greater than or equal to 1, found 0"),
+        ("--window 0", "--window: Input should be greater than or equal to 1"),
         ("--device cuda:99", "--device: cuda:99 is not there"),
         ("--json FOLDER", "must be a file in a folder that is there"),
     ],

@@ -56,7 +56,7 @@ class Within:
                 return _chosen(derived, layout), use.times
         least = min(used, key=lambda layout: max(used[layout].over.values()))
         which = f"the nearest of {len(used)} that were measured"
-        remedy = "or measure the table again on a quiet machine (tools.latency)"
+        remedy = "or measure the table again (tools.latency)"
         if is_rule:
             which = derived.evidence.method
             remedy = f"or a method that chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"

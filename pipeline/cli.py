@@ -30,15 +30,13 @@ SAVED = (
 )
 # What a command with workers looks for first: the sweep's own, also where search.py ran there too.
 SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
-# Each command writes one of these before anything else that could be taken for text; where a line
-# has several, all must be there.
+# Each command writes one of these before anything else that could be taken for text.
 _MARKS = (
-    *((saved,) for saved in SAVED),
-    ("sweep/study.db",),
-    ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
+    *SAVED,
+    "sweep/study.db",
+    "*/seed-*/trial.log",  # tools.confirm
+    *("probes/identity.json", "finals/identity.json", "replay/manifest.json"),
 )
-# What a command that was killed may have left before a mark.
-_BEGUN = ("probes/identity.json", "finals/identity.json", "replay/manifest.json")
 # Where these lie, a folder is a part of a run.
 _PARTS = ("identity.json", "seed-*/identity.json")
 _MOST_WORKERS = 1024
@@ -74,17 +72,10 @@ def command(
     return _pasted([*program, str(target), *extra])
 
 
-def given_command() -> str:
-    """This command line as a file of the run keeps it."""
-    launch = launched()
-    several = ["torchrun", "--nproc_per_node", str(launch.world), "--"] if launch else ["python"]
-    return _pasted([*several, Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-def resume_command() -> str:
-    """This command line, to be pasted."""
+def resume_command(interpreter: str | None = None) -> str:
+    """This command line, to be pasted; for a file with `INTERPRETER_IN_FILES`."""
     script = Path(sys.argv[0])
-    program = [interpreter_typed(), _script(script.name)]
+    program = [interpreter or interpreter_typed(), _script(script.name)]
     if script.parent.name in ("tools", "benchmarks"):
         program = [program[0], "-m", f"{script.parent.name}.{script.stem}"]
     elif script.stem == "__main__":
@@ -131,7 +122,7 @@ def parser(doc: str | None, *, writes: bool = True, saved: Sequence[str] = SAVED
 
     One that `writes` has `--run`; `saved` is where in a run directory its experiment may lie.
     """
-    options = Parser(description=doc, formatter_class=HelpWithDefaults, allow_abbrev=False)
+    options = tool_parser(None, doc)
     options.add_argument(
         "experiment", type=Path, help="a YAML file, or a run directory that holds a saved one"
     )
@@ -163,10 +154,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; --help says more\n")
 
 
-def tool_parser(name: str, doc: str | None) -> Parser:
+def tool_parser(name: str | None, doc: str | None) -> Parser:
     """The argument parser of a tool that reads no experiment; `--help` shows its docstring."""
     return Parser(
-        prog=f"python -m tools.{name}",
+        prog=None if name is None else f"python -m tools.{name}",
         description=doc,
         formatter_class=HelpWithDefaults,
         allow_abbrev=False,
@@ -207,7 +198,7 @@ def _why_no_run(folder: Path) -> str | None:
         return "is a git repository"
     if any(any(folder.glob(glob)) for glob in _PARTS):
         return "is a part of a run"
-    if is_run_folder(folder) or any(any(folder.glob(glob)) for glob in _BEGUN):
+    if is_run_folder(folder):
         return None
     files = (path for path in folder.rglob("*") if not path.is_dir())
     other = next((path for path in files if not _may_be_ours(path, folder)), None)
@@ -223,18 +214,13 @@ def _may_be_ours(path: Path, folder: Path) -> bool:
 def is_run_folder(folder: Path) -> bool:
     """Whether a command has written its run here, or one of several jobs its part of one."""
     job = folder.name.startswith("seed-") and (folder / "experiment.yaml").is_file()
-    return job or any(all(any(folder.glob(glob)) for glob in marks) for marks in _MARKS)
+    return job or any(any(folder.glob(glob)) for glob in _MARKS)
 
 
 def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
     """Yield the experiments that a run directory saved: by pattern, then the lowest seed first."""
     for pattern in patterns:
         yield from sorted(run.glob(pattern), key=lambda path: _seed_then_name(path.parent))
-
-
-def is_lowest_seed(folder: Path) -> bool:
-    """Whether a seed folder is the one that the next command would take by itself."""
-    return min(folder.parent.glob("seed-*"), key=_seed_then_name) == folder
 
 
 def _seed_then_name(folder: Path) -> tuple[float, str]:

@@ -25,18 +25,16 @@ from pipeline.experiment import Experiment, idle_clusters
 from pipeline.plan import RunPlan
 from pipeline.run_files import MODEL_FILES, read_result
 from pipeline.summary import (
-    fine_tune_lines,
     memory_line,
-    optimiser_line,
-    options_lines,
+    model_lines,
     parameter_count,
     passes_line,
+    settings_line,
     softmax_line,
     text_summary,
-    tying_lines,
 )
 from training.console import bits
-from training.optim import build_optimiser
+from training.optim import build_optimiser, warmup_steps
 from training.run_dir import FolderLock, claim, is_claimed
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
@@ -124,12 +122,12 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         softmax_line(plan, architecture.softmax),
         f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
         f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
-        *tying_lines(model),
-        *options_lines(model, config.layer_dropout),
+        *model_lines(model, config.layer_dropout),
         *blind_caveats(architecture.slots, model.options),
         passes_line(stages.steps, batches),
-        optimiser_line(config.optimiser, stages.first),
-        *fine_tune_lines(stages),
+        settings_line("retrain", config),
+        f"{warmup_steps(config.optimiser, stages.first)} steps of warm-up, "
+        f"{stages.fine_tune} of fine-tuning at the end",
         memory_line(state),
     ]
     return Trainer(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from data import Tokenizer, load_tokenizer
-from pipeline.cli import given_command, is_run_folder
+from pipeline.cli import INTERPRETER_IN_FILES, is_run_folder, resume_command
 from training.run_dir import read_rows
 from utils.files import append_line, read_object, why_not_ours
 
@@ -78,7 +78,7 @@ def record_command(plan: "RunPlan", verb: str, **options: str | None) -> None:
     (nothing for one that takes no value), threads and processes.
     """
     row = {
-        "command": given_command(),
+        "command": resume_command(INTERPRETER_IN_FILES),
         "verb": verb,
         "options": {f"--{name}": value for name, value in options.items() if value is not None},
         "threads": torch.get_num_threads(),

@@ -13,7 +13,7 @@ from torch import Tensor
 from model import LanguageModel, Mix
 from nas.costs.budget import LayoutCost
 from nas.derivation import NEED_PI
-from nas.search.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.constraint import Constraint, multipliers
 from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
@@ -30,18 +30,17 @@ from pipeline.summary import (
     agreement_caveats,
     drawn,
     memory_line,
-    optimiser_line,
-    options_lines,
+    model_lines,
     parameter_count,
     passes_line,
+    settings_line,
     show_report,
     softmax_line,
     text_summary,
     text_warnings,
-    tying_lines,
 )
 from training.evaluation import Evaluation, joined
-from training.optim import build_optimiser, rate_of
+from training.optim import build_optimiser, rate_of, warmup_steps
 from training.run_dir import is_claimed
 from training.state import TrainState
 from training.step import WeightStep
@@ -55,19 +54,16 @@ VALIDATED, _VALIDATED_SEED = 4, 0
 
 
 def check_searchable(experiment: Experiment) -> None:
-    """Raise ValueError where the model's options leave alpha no gradient."""
-    count = len(experiment.model.candidates)
-    if experiment.model.rezero and count > 1:
+    """Raise ValueError where the model's options leave alpha no gradient, or a misleading one."""
+    model, why = experiment.model, dict[str, str]()
+    if model.rezero:
+        why["rezero"] = "every factor begins with 0, where alpha gets no gradient"
+    if not model.last_norm:
+        why["last_norm"] = "without it the softmax sees how evenly slots mix candidates"
+    for name, reason in why.items() if len(model.candidates) > 1 else ():
         raise ValueError(
-            f"model.rezero: a search among {count} candidates begins with every factor 0, where "
-            "none makes a difference and alpha gets no gradient; search without it, and retrain "
-            "the layout with it (retrain.py --layout)"
-        )
-    if not experiment.model.last_norm and count > 1:
-        raise ValueError(
-            f"model.last_norm: in a search among {count} candidates the softmax needs the last "
-            "norm, or it sees how evenly slots mix them; search with it, and retrain the layout "
-            "without it (retrain.py --layout)"
+            f"model.{name}: not in a search among {len(model.candidates)} candidates: {reason}; "
+            "leave it at its default, and retrain the layout with it (retrain.py --layout)"
         )
 
 
@@ -224,46 +220,23 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
 def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> list[str]:
     config, costs, model = schedules.config, plan.costs, state.model
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
+    alpha = "alpha does not move, pi stays uniform: layouts are to be scored with the SuperNet"
+    if config.alpha_learns:
+        alpha = f"alpha first moves at step {schedules.alpha_start}"
+        alpha += f", peak learning rate {schedules.alpha_peak_lr:.4f}"
     return [
         text_summary(plan),
         softmax_line(plan, plan.softmax),
         f"SuperNet: {len(plan.slots)} slots x {len(costs.by_label)} candidates, "
         f"d_model {model.d_model}, {parameter_count(model):,} parameters",
-        *tying_lines(model),
-        *options_lines(model),
+        *model_lines(model),
         f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
         passes_line(schedules.steps, plan.search_batches[0]),
-        optimiser_line(config.optimiser, schedules.steps),
-        f"estimator {config.weights_estimator}, "
-        f"draws held {schedules.resample_every} step{'s' * (schedules.resample_every > 1)}, "
-        f"tau {config.tau.schedule} {_tau_text(schedules)}",
-        _alpha_text(schedules),
+        settings_line("search", config),
+        f"{warmup_steps(config.optimiser, schedules.steps)} steps of warm-up; draws held "
+        f"{schedules.resample_every} step{'s' * (schedules.resample_every > 1)}; {alpha}",
         memory_line(state),
     ]
-
-
-def _tau_text(schedules: SearchPlan) -> str:
-    config = schedules.config.tau
-    if config.schedule != "learnable":
-        return f"{schedules.tau(0):.3g} -> {schedules.tau(schedules.steps - 1):.3g}"
-    floor = DEFAULT_FLOOR if config.floor is None else config.floor
-    return f"(experimental) from {config.start:.3g}, above {floor:.3g}"
-
-
-def _alpha_text(schedules: SearchPlan) -> str:
-    config, alpha = schedules.config, schedules.config.alpha
-    if not config.alpha_learns:
-        return "alpha: does not move, pi stays uniform: layouts are to be scored with the SuperNet"
-    parts = [
-        f"alpha: {alpha.data} data",
-        f"{alpha.share or DEFAULT_SHARE:.0%} of the training tokens" * (alpha.data == "split"),
-        f"estimator {config.alpha_estimator}"
-        * (config.alpha_estimator != config.weights_estimator),
-        f"moves every {alpha.every} steps" * (alpha.every > 1),
-        f"first moves at step {schedules.alpha_start}",
-        f"peak learning rate {schedules.alpha_peak_lr:.4f}",
-    ]
-    return ", ".join(filter(None, parts))
 
 
 def guard_lines(
@@ -360,6 +333,6 @@ def _next(plan: RunPlan, seeds: Sequence[int]) -> str:
     if len(seeds) > 1:
         derive = cli.command("derive.py", plan.run_dir)
         return f"{derive}{method} --seeds {','.join(map(str, seeds))}"
-    lowest = cli.is_lowest_seed(plan.search_folder(seeds[0]))
-    others = [] if lowest else [f"run.seed={seeds[0]}"]
+    alone = len(list(plan.run_dir.glob("search/seed-*"))) == 1
+    others = [] if alone else [f"run.seed={seeds[0]}"]
     return cli.command("derive.py", plan.run_dir, *others) + method

@@ -1,5 +1,6 @@
 """What a phase says before its first step, which train.log keeps, and what it draws at its end."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,12 +12,12 @@ import torch
 
 from data import ContextBatches, Prepared, Tokenizer
 from model.config import AutoSoftmaxConfig, SoftmaxConfig
-from training.config import OptimiserConfig
-from training.optim import Stages, slots_of, warmup_steps
+from training.optim import slots_of
 from training.state import TrainState
 from utils.files import read_object, words_of
 from utils.screen import say
 from utils.text import visible
+from utils.validation import Section
 
 if TYPE_CHECKING:
     from model import Agreement, Evidence, LanguageModel
@@ -181,39 +182,19 @@ def softmax_line(plan: "RunPlan", softmax: SoftmaxConfig) -> str:
     )
 
 
-def optimiser_line(config: OptimiserConfig, steps: int) -> str:
-    """The weights' optimiser, all that is set of it, and its warm-up in steps."""
-    given = config.model_dump(exclude_none=True, exclude={"warmup_steps", "warmup_fraction"})
-    settings = ", ".join(f"{name} {value}" for name, value in given.items())
-    return f"weights: {settings}; {warmup_steps(config, steps)} steps of warm-up"
+def settings_line(section: str, config: Section) -> str:
+    """What the experiment sets in one of its sections; experiment.yaml has the defaults too."""
+    return f"{section}: {json.dumps(config.model_dump(mode='json', exclude_defaults=True))}"
 
 
-def fine_tune_lines(stages: Stages) -> list[str]:
-    """The last stage, where there is one."""
-    stage = stages.config.fine_tune
-    if stage is None:
-        return []
-    return [
-        f"fine-tuning: the last {stages.fine_tune} of {stages.steps} steps, learning rate "
-        f"{stage.lr:g}, {stage.schedule}"
-    ]
-
-
-def tying_lines(model: "LanguageModel") -> list[str]:
-    """How many slots share weights, where the experiment asks for it."""
-    if len(model.slots) == (slots := len(model.tied.own)):
-        return []
-    return [f"tied: {slots} slots share the weights of {len(model.slots)}"]
-
-
-def options_lines(model: "LanguageModel", layer_dropout: float = 0.0) -> list[str]:
-    """The options of the whole model that are not at their defaults."""
-    given = {
-        **model.options.changed(),
-        **({"layer_dropout": layer_dropout} if layer_dropout else {}),
-    }
+def model_lines(model: "LanguageModel", layer_dropout: float = 0.0) -> list[str]:
+    """Options of the whole model that are not at their defaults, and weights that are shared."""
+    given = model.options.changed() | ({"layer_dropout": layer_dropout} if layer_dropout else {})
     words = ", ".join(name if value is True else f"{name} {value}" for name, value in given.items())
-    return [f"options: {words}"] if words else []
+    lines = [f"options: {words}"] if words else []
+    if len(model.slots) < (slots := len(model.tied.own)):
+        lines.append(f"tied: {slots} slots share the weights of {len(model.slots)}")
+    return lines
 
 
 def memory_line(state: TrainState) -> str:

@@ -46,8 +46,8 @@ def test_a_command_on_the_screen_names_the_interpreter_that_runs(
 
 @pytest.mark.usefixtures("_called_with_a_password")
 def test_no_password_of_a_command_is_recorded() -> None:
-    assert "sweep.storage=postgresql://u:***@h/db" in cli.given_command()
-    assert "secret" not in cli.given_command()
+    assert "sweep.storage=postgresql://u:***@h/db" in cli.resume_command(cli.INTERPRETER_IN_FILES)
+    assert "secret" not in cli.resume_command(cli.INTERPRETER_IN_FILES)
 
 
 def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -> None:

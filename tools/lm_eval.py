@@ -89,10 +89,7 @@ def evaluate(arguments: argparse.Namespace, model: "ParnasLM") -> Mapping[str, A
 
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     include = None if arguments.include_path is None else str(arguments.include_path)
-    # To look through lm_eval's own tasks takes 7 seconds.
-    tasks = TaskManager(include_path=include, include_defaults=False)
-    if not set(arguments.tasks) <= set(tasks.all_tasks):
-        tasks = TaskManager(include_path=include)
+    tasks = TaskManager(include_path=include)
     known = set(tasks.all_tasks)
     if unknown := [name for name in arguments.tasks if name not in known]:
         raise ValueError(

@@ -36,7 +36,6 @@ from utils.text import visible
 if TYPE_CHECKING:
     from training.signals import StopRequest
 
-_MOST_SHOWN = 20
 _MOST_BYTES = 2**36
 _POLL_S = 0.2
 _PROGRAM = Path(__file__).resolve().parents[1]
@@ -111,9 +110,7 @@ def replay(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{run}: a replay of another archive; give another --run")
     remake(commands, run, settings)
     found, seen = differences(manifest, run)
-    print("", *found[:_MOST_SHOWN], sep="\n")
-    if len(found) > _MOST_SHOWN:
-        print(f"and {len(found) - _MOST_SHOWN} more files")
+    print("", *found, sep="\n")
     verdict = f"{len(found)} differ, the first is the first line" if found else "equal"
     print(f"{run}: of {seen} files {verdict}, times excepted")
     return cli.DIFFERENT if found else 0

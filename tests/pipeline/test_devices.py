@@ -1,13 +1,10 @@
 """The device of a run, and what is said of it."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from pipeline.devices import (
     find_device,
-    missed_gpu,
     set_precision,
 )
 
@@ -54,15 +51,3 @@ def test_float32_on_a_gpu_that_has_better_is_said(monkeypatch: pytest.MonkeyPatc
     assert "tf32" in (set_precision("float32", gpu) or "")
     assert set_precision("tf32", gpu) is set_precision("bfloat16", cpu) is None
     assert set_precision("float32", cpu) is None
-
-
-def test_a_gpu_that_torch_does_not_find_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    driver = tmp_path / "version"
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert missed_gpu(driver) is None
-    driver.write_text("NVRM")
-    assert "TORCH_INDEX" in (missed_gpu(driver) or "")
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert missed_gpu(driver) is None

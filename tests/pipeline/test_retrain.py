@@ -199,10 +199,10 @@ def test_rezero_is_for_fixed_layouts(
 ) -> None:
     rezero = settings("model.rezero=true", "retrain.steps=4")
     line = refused(search.main, capsys, experiment_file, "--check", *rezero)
-    assert line.startswith("model.rezero: a search among 3 candidates")
+    assert line.startswith("model.rezero: not in a search among 3 candidates")
     bare = settings("model.norm_position=post", "model.last_norm=false")
     said = refused(search.main, capsys, experiment_file, "--check", *bare)
-    assert said.startswith("model.last_norm: in a search among 3 candidates")
+    assert said.startswith("model.last_norm: not in a search among 3 candidates")
     swept_file = experiment_file.with_name("swept.yaml")
     space = "sweep: {trials: 2, space: {search.tau.end: {choices: [0.1, 0.3]}}}\n"
     swept_file.write_text(experiment_file.read_text() + space)

@@ -75,12 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = set_up(experiment, run_dir)
         if arguments.pareto is not None:
             from pipeline.pareto import derive_front
-            from pipeline.summary import show_drawn, show_report
+            from pipeline.summary import show_report
+            from report.derivation import write_front_figure
 
             print(derive_front(plan, arguments.pareto))
             if argv is None:
                 record_command(plan, "derive", pareto=arguments.pareto)
-            show_drawn("figure", "report.derivation:write_front_figure", run_dir)
+            print(f"figure: {write_front_figure(run_dir)}")
             show_report(plan)
             return 0
         derived = derivation(plan, experiment.derive, workers=arguments.workers)
@@ -94,14 +95,16 @@ def show(plan: "RunPlan", derivation: "Derivation", arguments: argparse.Namespac
     """Write the architecture and print what speaks for it."""
     from pipeline.derive import choose, describe, weighed_text
     from pipeline.experiment import carried
-    from pipeline.summary import show_drawn, show_report
+    from pipeline.summary import show_report
 
     experiment, run_dir, derived = plan.experiment, plan.run_dir, derivation.derived
     architecture = choose(derivation, experiment, run_dir)
     if text := weighed_text(derived):
         print(text)
     if derived.trained:
-        show_drawn("figure", "report.derivation:write_trainings_figure", run_dir)
+        from report.derivation import write_trainings_figure
+
+        print(f"figure: {write_trainings_figure(run_dir)}")
         print(derived.evidence.method)
     print(describe(architecture, experiment.derive.average))
     print(f"architecture: {run_dir / 'architecture.json'}")

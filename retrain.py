@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             copy_chosen,
             find_architecture,
             finish_retrain,
-            open_retraining,
+            retrain_trainer,
             show_result,
         )
         from pipeline.run_files import record_command
@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir, ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
-        trainer = open_retraining(plan, architecture)
-        with closing(trainer):
+        with closing(retrain_trainer(plan, architecture)) as trainer:
+            trainer.open()
             trainer.run(experiment.run)
             ranks.leave()
             if ranks.is_first:

@@ -26,9 +26,8 @@ from pipeline.jobs import SCRIPTS, Countdown, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
 from pipeline.opponents import Contestant
 from pipeline.plan import RunPlan
-from pipeline.retrain import finish_retrain, open_retraining
+from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result, retrain_folder
-from pipeline.summary import drawn
 from training.evaluation import Evaluation
 from training.run_dir import WORDS
 from training.signals import StopRequest
@@ -198,7 +197,8 @@ def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 
     for number, (of_seed, entry) in enumerate(waiting, start=1):
         name = f"{entry.architecture.name}, seed {of_seed.seed}"
         announce(f"training {number} of {len(waiting)}: {name}")
-        with closing(open_retraining(of_seed, entry.architecture)) as trainer:
+        with closing(retrain_trainer(of_seed, entry.architecture)) as trainer:
+            trainer.open()
             trainer.run(of_seed.experiment.run, shown)
             shown |= set(trainer.summary.splitlines())
             finish_retrain(of_seed, trainer, entry.architecture)
@@ -264,10 +264,11 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     write_whole(plan.run_dir / "comparison.csv", csv_of(rows, list(rows[0])))
     write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")
-    page = drawn("report.page:write_report", plan.run_dir)
+    from report.page import write_report  # imports matplotlib
+
+    page = write_report(plan.run_dir)
     print("\n" + text_table(read_comparison(plan.run_dir)))
-    if page is not None:
-        print(f"report: {page}")
+    print(f"report: {page}")
 
 
 # Experiments by name, each searched, derived and retrained with every seed.

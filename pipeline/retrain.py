@@ -146,15 +146,6 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     )
 
 
-def open_retraining(plan: RunPlan, architecture: Architecture) -> Trainer:
-    """Phase 2 with its folder taken; raises what Trainer.open does."""
-    if plan.ranks.is_first:
-        announce("building the model")
-    trainer = retrain_trainer(plan, architecture)
-    trainer.open()
-    return trainer
-
-
 def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> Path:
     """Take the best step, test it once; write the model folder, then result.json."""
     path, folder = trainer.folder / "result.json", trainer.folder / "model"

@@ -28,7 +28,6 @@ from pipeline.summary import (
     CAVEATS,
     ONE_SEARCH,
     agreement_caveats,
-    drawn,
     memory_line,
     model_lines,
     parameter_count,
@@ -267,9 +266,11 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
         _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
     _show_together(plan, seeds, folders)
     if plan.experiment.run.figures:
+        from report.searches import write_search_figures
+
         announce("drawing the figures")
         for folder in folders:
-            drawn("report.searches:write_search_figures", folder)
+            write_search_figures(folder)
     show_report(plan)
     print(f"next: {_next(plan, seeds)}")
 

@@ -40,7 +40,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     given(monkeypatch, search, str(file), "--run", str(made), *settings(*texts))
     for script in (derive, retrain, compare):
         given(monkeypatch, script, str(made))
-    write_archive(made, tmp_path / "made.zip", weights=False)
+    write_archive(made, tmp_path / "made.zip")
     return tmp_path / "made.zip"
 
 
@@ -53,8 +53,7 @@ def test_a_run_is_made_again_byte_for_byte_by_processes_of_its_own(
     assert "differs: " not in out
     assert re.search(r"again: of \d\d files equal, times excepted\n$", out)
     manifest = (tmp_path / "again" / FILES / MANIFEST).read_bytes()
-    weights = json.loads(manifest)["weights"]
-    assert "retrain/argmax-0/seed-0/model/model.safetensors" in in_order(weights)
+    assert "retrain/argmax-0/seed-0/model/model.safetensors" in in_order(json.loads(manifest))
 
 
 def test_another_setting_is_named_by_the_rows_that_it_changes(

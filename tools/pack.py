@@ -1,10 +1,10 @@
 """Put a run into one archive: its experiments, commands, results, and hashes of its weights.
 
 The archive is a zip file that says how the run was made and what it found. The same run gives the
-same bytes. --weights puts the weights in too. tools.replay makes the run again from it.
+same bytes. tools.replay makes the run again from it.
 
     python -m tools.pack runs/quickstart
-    python -m tools.pack runs/quickstart results/quickstart.zip --weights
+    python -m tools.pack runs/quickstart results/quickstart.zip
 """
 
 import io
@@ -35,20 +35,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "out", type=Path, nargs="?", metavar="OUT", help="the archive (default: RUN.zip)"
     )
-    parser.add_argument(
-        "--weights", action="store_true", help="also the weights of models and checkpoints"
-    )
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         run = arguments.run
         # Not with_suffix: a run may be called tau0.1.
         out = arguments.out or run.absolute().with_name(f"{run.absolute().name}.zip")
-        print(write_archive(run, out, weights=arguments.weights))
+        print(write_archive(run, out))
         print(f"archive: {arguments.out or run.with_name(f'{run.name}.zip')}")
     return 0
 
 
-def write_archive(run: Path, out: Path, *, weights: bool) -> str:
+def write_archive(run: Path, out: Path) -> str:
     """Write the archive of a run; return its commands and sizes.
 
     ValueError where a phase is not done, or `out` is there or inside of the run.
@@ -69,20 +66,14 @@ def write_archive(run: Path, out: Path, *, weights: bool) -> str:
     if out.resolve().is_relative_to(run.resolve()):
         raise ValueError(f"{out}: lies in the run {run}, and would be packed too; put it elsewhere")
     hashes = {path.relative_to(run).as_posix(): sha256_of(path) for path in sorted(_files(run))}
-    heavy = {name for name in hashes if name.endswith(WEIGHTS)}
-    manifest = {
-        "name": run.resolve().name,
-        "files": {name: text for name, text in hashes.items() if name not in heavy},
-        "weights": {name: hashes[name] for name in sorted(heavy)},
-    }
+    held = [name for name in hashes if not name.endswith(WEIGHTS)]
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(_info(MANIFEST), json.dumps(manifest, indent=1) + "\n")
-        for name in hashes if weights else manifest["files"]:
+        archive.writestr(_info(MANIFEST), json.dumps(hashes, indent=1) + "\n")
+        for name in held:
             archive.writestr(_info(FOLDER + name), (run / name).read_bytes())
     write_whole(out, buffer.getvalue())
-    held = "" if weights else " by their hashes"
-    sizes = f"{len(manifest['files'])} files, {len(heavy)} of weights{held}"
+    sizes = f"{len(held)} files, {len(hashes) - len(held)} of weights by their hashes"
     return "\n".join([*commands, f"{sizes}; {out.stat().st_size:,} bytes"])
 
 

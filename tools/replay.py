@@ -23,14 +23,13 @@ import sys
 import tempfile
 import time
 import zipfile
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli
-from tools.pack import FILES, FOLDER, MANIFEST, sha256_of
+from tools.pack import FILES, FOLDER, MANIFEST, WEIGHTS, sha256_of
 from utils.text import visible
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.tool_parser("replay", __doc__)
     parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="what tools.pack wrote")
     parser.add_argument(
-        "--run", type=Path, metavar="DIR", help="a new run directory (default: runs/NAME-replay)"
+        "--run", type=Path, metavar="DIR", help="a new run directory (default: runs/ARCHIVE-replay)"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE",
@@ -85,9 +84,8 @@ def replay(arguments: argparse.Namespace) -> int:
 
     path, settings = arguments.archive, arguments.set
     with tempfile.TemporaryDirectory() as folder:
-        manifest = unpack(path, Path(folder))
-        run = arguments.run or Path("runs") / f"{Path(visible(manifest['name'])).name}-replay"
-        commands = read_commands(Path(folder), manifest)
+        hashes = unpack(path, Path(folder))
+        commands = read_commands(Path(folder), hashes)
         expected = expectations(Path(folder), settings)
     for line in expected:
         print(f"differs: {line}", flush=True)
@@ -100,24 +98,25 @@ def replay(arguments: argparse.Namespace) -> int:
             f"{path}: the same numbers cannot be expected here ({len(expected)} differences, "
             "above); --anyway makes the run all the same"
         )
-    files = cli.check_run(run) / FILES
+    run = cli.check_run(arguments.run or Path("runs") / f"{path.stem}-replay")
+    files = run / FILES
     if not files.exists():
         if run.exists() and any(run.iterdir()):
             raise ValueError(f"{run}: is not empty; a replay needs a folder of its own, give --run")
         with folder_made_whole(files) as work:
             unpack(path, work)
-    elif json.loads((files / MANIFEST).read_bytes()) != manifest:
+    elif json.loads((files / MANIFEST).read_bytes()) != hashes:
         raise ValueError(f"{run}: a replay of another archive; give another --run")
     remake(commands, run, settings)
-    found, seen = differences(manifest, run)
+    found, seen = differences(hashes, run)
     print("", *found, sep="\n")
     verdict = f"{len(found)} differ, the first is the first line" if found else "equal"
     print(f"{run}: of {seen} files {verdict}, times excepted")
     return cli.DIFFERENT if found else 0
 
 
-def unpack(path: Path, folder: Path) -> dict[str, Any]:
-    """Write the files of an archive below a folder, and return its manifest.
+def unpack(path: Path, folder: Path) -> dict[str, str]:
+    """Write the files of an archive below a folder; return the hashes of its run by name.
 
     ValueError, with one line that names the archive: it is damaged or hostile, or does not hold
     what its manifest says.
@@ -126,31 +125,32 @@ def unpack(path: Path, folder: Path) -> dict[str, Any]:
 
     try:
         with zipfile.ZipFile(path) as archive:
-            manifest: dict[str, Any] = json.loads(archive.read(MANIFEST))
-            manifest["name"] = str(manifest["name"])
+            hashes: dict[str, str] = json.loads(archive.read(MANIFEST))
             if (size := sum(info.file_size for info in archive.infolist())) > _MOST_BYTES:
                 raise ValueError(f"unpacks to {size:,} bytes, more than {_MOST_BYTES:,}")
-            for name, digest in (manifest["files"] | manifest["weights"]).items():
+            for name, digest in hashes.items():
                 if {"..", ""} & {*re.split(r"[/\\:]", name)}:
                     raise ValueError(f"holds the unsafe name {name!r:.200}")
-                if name in manifest["weights"] and FOLDER + name not in archive.namelist():
+                if name.endswith(WEIGHTS):
                     continue
                 content = archive.read(FOLDER + name)
                 if sha256(content).hexdigest() != digest:
                     raise ValueError(f"{name!r:.200} is not the file that was packed")
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 write_whole(folder / name, content)
-            write_whole(folder / MANIFEST, json.dumps(manifest))
-            for number, command in enumerate(read_commands(folder, manifest)):
+            write_whole(folder / MANIFEST, json.dumps(hashes))
+            for number, command in enumerate(read_commands(folder, hashes)):
                 write_whole(folder / f"{number}.yaml", json.dumps(command["experiment"]))
-    except (zipfile.BadZipFile, zlib.error, EOFError, LookupError, TypeError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever a reader meets in a file of something else
         raise ValueError(
             f"{path}: no whole archive of tools.pack ({visible(str(error))})"
         ) from None
-    return manifest
+    return hashes
 
 
-def read_commands(files: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+def read_commands(files: Path, hashes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Commands of unpacked files; ValueError where one is more than a verb with its options."""
     from pipeline.run_files import COMMANDS
 
@@ -161,7 +161,7 @@ def read_commands(files: Path, manifest: Mapping[str, Any]) -> list[dict[str, An
             not options.keys() <= _OPTIONS[command["verb"]]
             or not {command["threads"], command["ranks"]} <= set(range(1, 4097))
             or not all(isinstance(text, str) for text in [*options.values(), command["command"]])
-            or (file is not None and file not in manifest["files"])
+            or (file is not None and file not in hashes)
         ):
             raise ValueError(f"its command {command['command']!r:.200} may not be run")
     return commands
@@ -251,12 +251,12 @@ def expectations(files: Path, settings: Sequence[str]) -> list[str]:
     return [visible(line) for line in dict.fromkeys(found)]
 
 
-def differences(manifest: Mapping[str, Any], run: Path) -> tuple[list[str], int]:
+def differences(hashes: Mapping[str, str], run: Path) -> tuple[list[str], int]:
     """Names of the results that came out otherwise, the earliest first, and how many were seen.
 
     A layout that the commands do not derive again is no difference.
     """
-    hashes, found, seen = manifest["files"] | manifest["weights"], list[str](), 0
+    found, seen = list[str](), 0
     for name in in_order(hashes):
         path, there = run / name, run / FILES / name
         if not path.is_file():

@@ -14,7 +14,6 @@ from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.derive import network_hash
 from pipeline.experiment import dump_experiment
 from pipeline.run_files import remove_weights
-from pipeline.summary import drawn
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
 from report.sweep.trials import Objective, Row, Summary, front
 from utils.files import write_whole
@@ -115,12 +114,12 @@ def finish(sweep: Sweep, trials: Sequence[Entry], *, ended: bool) -> None:
         commands=commands(sweep, files, INTERPRETER_IN_FILES),
     )
     write_whole(run / "trials.csv", csv_text(table, goals))
-    place, known = "report.sweep.figures:draw_sweep", sweep.space.distributions
-    figures = drawn(place, table, goals, known, run / "figures") or []
-    page = drawn("report.sweep.page:write_sweep_report", run, summary, figures)
-    print(f"\n{text_table(table, goals)}\ntable: {run / 'trials.csv'}")
-    if page is not None:
-        print(f"report: {page}")
+    from report.sweep.figures import draw_sweep
+    from report.sweep.page import write_sweep_report
+
+    figures = draw_sweep(table, goals, sweep.space.distributions, run / "figures")
+    page = write_sweep_report(run, summary, figures)
+    print(f"\n{text_table(table, goals)}\ntable: {run / 'trials.csv'}\nreport: {page}")
     for path, row in files.items():
         own = " (the file's own values)" if row.baseline else ""
         print(f"trial {row.number}{own}: {path}")

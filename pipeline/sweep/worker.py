@@ -33,7 +33,7 @@ from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.layout_scores import LayoutTrainings, seeded
 from pipeline.plan import RunPlan, set_up
-from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, open_retraining
+from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, retrain_trainer
 from pipeline.run_files import read_result, search_folder
 from pipeline.search import check_searchable, finish_searches, search_trainer
 from pipeline.summary import show_report
@@ -234,8 +234,8 @@ def _go_on(stop: StopRequest) -> None:
 
 
 def _retrain(plan: RunPlan, architecture: Architecture) -> Path:
-    trainer = open_retraining(plan, architecture)
-    with closing(trainer):
+    with closing(retrain_trainer(plan, architecture)) as trainer:
+        trainer.open()
         trainer.run(plan.experiment.run)
         result = finish_retrain(plan, trainer, architecture)
         copy_chosen(result, plan.run_dir)

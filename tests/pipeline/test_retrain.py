@@ -208,7 +208,7 @@ def test_rezero_is_for_fixed_layouts(
     swept_file.write_text(experiment_file.read_text() + space)
     swept = refused(sweep.main, capsys, swept_file, "--check", *rezero)
     assert swept == line
-    with pytest.raises(ValueError, match=r"model\.rezero: a search among 3"):
+    with pytest.raises(ValueError, match=r"model\.rezero: not in a search among 3"):
         search_trainer(plan_of(experiment_file, tmp_path / "s", "model.rezero=true"))
     run(retrain, experiment_file, "--run", tmp_path / "r", *rezero, "--layout", "a d i d")
     model = load_model(tmp_path / "r/retrain/layout-adid/seed-0/model")

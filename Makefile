@@ -59,7 +59,7 @@ check: .venv/.ok ## format, lint, types, then test
 	@$(MAKE) --no-print-directory test
 
 schema: .venv/.ok ## the page of all options, and the file that editors complete experiments from
-	$(BIN) -c "from pipeline import experiment; print(experiment.json_schema(), end='')" > configs/experiment.schema.json
+	$(BIN) -c "from docs.make_options import json_schema; print(json_schema(), end='')" > configs/experiment.schema.json
 	$(BIN) -m docs.make_options > docs/options.md
 
 # Not --quiet: mkdocs counts no warning that it does not show, and --strict would let it pass.

@@ -20,10 +20,23 @@ name in the section `model`, and where that has none, its own default.
 SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "costs", "sweep")
 
 
+def json_schema() -> str:
+    """The JSON schema of an experiment file, for editors."""
+    from model.blocks import BLOCKS
+    from nas.derivation import DERIVATIONS
+    from pipeline.experiment import RIVALS, Experiment
+
+    schema = Experiment.model_json_schema()
+    sections = schema["$defs"]
+    candidates = sections["ModelConfig"]["properties"]["candidates"]
+    candidates["items"] = {"anyOf": [{"enum": list(BLOCKS)}, candidates["items"]]}
+    sections["DeriveConfig"]["properties"]["method"]["enum"] = list(DERIVATIONS)
+    sections["CompareConfig"]["properties"]["opponents"]["items"]["enum"] = RIVALS
+    return json.dumps(schema, indent=2) + "\n"
+
+
 def options_page() -> str:
     """The whole page."""
-    from pipeline.experiment import json_schema
-
     schema = json.loads(json_schema())
     parts = [HEADER]
     for section in SECTIONS:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from data.config import DataConfig
 from hpo.config import SweepConfig
-from model.blocks import BLOCKS, Candidate
+from model.blocks import Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS, context_problem, reference_remedy
@@ -127,7 +127,7 @@ def _line(origin: str, key: Key, words: str) -> str:
 
 
 # What compare.opponents may name.
-_RIVALS = list(dict.fromkeys([*DERIVATIONS, *OPPONENTS]))
+RIVALS = list(dict.fromkeys([*DERIVATIONS, *OPPONENTS]))
 
 
 class Experiment(Section):
@@ -157,9 +157,9 @@ class Experiment(Section):
     @classmethod
     def _opponents_are_registered(cls, compare: CompareConfig) -> CompareConfig:
         unknown = [
-            f"opponents[{place}]: {must_be_one_of(name, _RIVALS)}"
+            f"opponents[{place}]: {must_be_one_of(name, RIVALS)}"
             for place, name in enumerate(compare.opponents)
-            if name not in _RIVALS
+            if name not in RIVALS
         ]
         if unknown:
             raise ValueError("\n".join(unknown))
@@ -307,17 +307,6 @@ def dump_experiment(experiment: Experiment) -> str:
     if values["sweep"] and values["sweep"]["storage"]:
         values["sweep"]["storage"] = without_passwords(values["sweep"]["storage"])
     return dump_yaml(values)
-
-
-def json_schema() -> str:
-    """The JSON schema of an experiment file, for editors."""
-    schema = Experiment.model_json_schema()
-    sections = schema["$defs"]
-    candidates = sections["ModelConfig"]["properties"]["candidates"]
-    candidates["items"] = {"anyOf": [{"enum": list(BLOCKS)}, candidates["items"]]}
-    sections["DeriveConfig"]["properties"]["method"]["enum"] = list(DERIVATIONS)
-    sections["CompareConfig"]["properties"]["opponents"]["items"]["enum"] = _RIVALS
-    return json.dumps(schema, indent=2) + "\n"
 
 
 def _read(data: dict[str, Any]) -> tuple[Experiment | None, list[Said]]:

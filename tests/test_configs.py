@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from data.corpora.downloaded import ARCHIVES
-from docs.make_options import options_page
+from docs.make_options import json_schema, options_page
 from model import LanguageModel
 from model.blocks import BLOCKS
 from nas.derivation import DERIVATIONS
 from nas.opponents import OPPONENTS
-from pipeline.experiment import dump_experiment, json_schema, load_experiment
+from pipeline.experiment import dump_experiment, load_experiment
 from tests.runs import ROOT
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))

@@ -61,30 +61,17 @@ def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int) -> None:
         # What whole layouts said of a table is not lost by measuring it again: they are, too.
         held_out = max(validate, len(known.held_out) if known else 0)
         table = costs.keep(table.with_workload(name, costs.measure(name, held_out)))
-        data, dtype = plan.experiment.data, dtype_of(name, plan.forward.precision)
-        # Times add up; tokens per second are told of whole stacks.
-        tokens = data.batch * data.segment if name == "throughput" else None
-        print(
-            "\n".join(_lines(name, dtype, table.workloads[name], costs.slots, tokens)), flush=True
-        )
+        dtype = dtype_of(name, plan.forward.precision)
+        print("\n".join(_lines(name, dtype, table.workloads[name])), flush=True)
     print(f"table: {costs.path}")
 
 
-def _lines(
-    name: str, dtype: str, times: "WorkloadTimes", slots: int, tokens: int | None
-) -> Iterator[str]:
-    from nas.costs.budget import tokens_per_second
+def _lines(name: str, dtype: str, times: "WorkloadTimes") -> Iterator[str]:
     from nas.costs.model import agreement
 
-    unit = "ms" if tokens is None else "tokens per second"
-    yield f"{name}, {dtype}, {unit}"
+    yield f"{name}, {dtype}, ms"
     for label, ms in {"rest": times.rest_ms, **times.by_label_ms}.items():
-        line = f"  {label:<20} {ms:>9.4f}"
-        if tokens is not None:
-            stack_ms = ms if label == "rest" else times.rest_ms + slots * ms
-            where = "without slots" if label == "rest" else "in every slot"
-            line += f" ms, {tokens_per_second(tokens, stack_ms)} {where}"
-        yield line
+        yield f"  {label:<20} {ms:>9.4f}"
     yield f"  layout = {times.floor_ms:+.4f} + {times.scale:.4f} x (rest + its candidates)"
     for kind, wholes in (("fitted", times.wholes), ("held out", times.held_out)):
         if wholes:

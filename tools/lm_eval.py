@@ -15,14 +15,10 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pipeline import cli
-
-if TYPE_CHECKING:
-    from export.lm_eval import ParnasLM
 
 MOST = 2**30
 
@@ -37,8 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if tasks is not None and not tasks.is_dir():
             raise ValueError(f"--include-path: {tasks}: not a folder; give one with YAML files")
         check_installed("tools.lm_eval", "lm-eval", ("lm_eval",))
-        model = prepare(arguments)
-        report(arguments, evaluate(arguments, model))
+        run(arguments)
     return 0
 
 
@@ -63,30 +58,26 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def prepare(arguments: argparse.Namespace) -> "ParnasLM":
-    """The model as lm_eval wants it."""
-    from export.lm_eval import ParnasLM
-    from model import load_model
-    from pipeline.devices import device_of
-    from pipeline.run_files import describe
-
-    device = device_of(arguments.device)
-    saved = describe(arguments.model)
-    model = load_model(arguments.model).to(device)
-    for loss in saved.tokenizer.losses:
-        print(f"lossy: {loss}; figures by byte or word say little", file=sys.stderr)
-    how = {"batch": arguments.batch, "seed": arguments.seed}
-    return ParnasLM(model, saved.tokenizer, saved.cut["segment"], **how)
-
-
-def evaluate(arguments: argparse.Namespace, model: "ParnasLM") -> Mapping[str, Any]:
-    """What lm_eval finds.
+def run(arguments: argparse.Namespace) -> None:
+    """Print lm_eval's table of the tasks, and write the --json file whole.
 
     ValueError: a task is not known.
     """
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
+    from lm_eval.utils import make_table
 
+    from export.lm_eval import ParnasLM
+    from model import load_model
+    from pipeline.devices import device_of
+    from pipeline.run_files import describe
+    from utils.files import write_whole
+
+    device, saved = device_of(arguments.device), describe(arguments.model)
+    model = load_model(arguments.model).to(device)
+    for loss in saved.tokenizer.losses:
+        print(f"lossy: {loss}; figures by byte or word say little", file=sys.stderr)
+    how = {"batch": arguments.batch, "seed": arguments.seed}
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     include = None if arguments.include_path is None else str(arguments.include_path)
     tasks = TaskManager(include_path=include)
@@ -96,23 +87,14 @@ def evaluate(arguments: argparse.Namespace, model: "ParnasLM") -> Mapping[str, A
             f"--tasks: {', '.join(unknown)}: not known among {len(known)} tasks; "
             "--include-path names a folder of more"
         )
-    results: Mapping[str, Any] = simple_evaluate(
-        model=model,
+    results = simple_evaluate(
+        model=ParnasLM(model, saved.tokenizer, saved.cut["segment"], **how),
         tasks=arguments.tasks,
         task_manager=tasks,
         limit=arguments.limit,
         num_fewshot=arguments.num_fewshot,
         log_samples=False,
     )
-    return results
-
-
-def report(arguments: argparse.Namespace, results: Mapping[str, Any]) -> None:
-    """Print lm_eval's table, and write the --json file whole."""
-    from lm_eval.utils import make_table
-
-    from utils.files import write_whole
-
     print(make_table(results))
     if arguments.json is not None:
         kept = ("results", "versions", "n-shot", "n-samples")

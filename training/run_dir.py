@@ -103,10 +103,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 def _difference(folder: Path, saved: Any, identity: Identity) -> str:
     old, new = dict(_flat(saved)), dict(_flat(identity))
-    absent = object()
-    keys = sorted(
-        key for key in old.keys() | new.keys() if old.get(key, absent) != new.get(key, absent)
-    )
+    keys = sorted(key for key in old | new if old.get(key, ...) != new.get(key, ...))
     shown = [f"{key} is {_shown(old, key)} there and {_shown(new, key)} here" for key in keys[:4]]
     if "corpus" in keys and set(keys) <= {"corpus", "tokenizer"}:
         return (
@@ -123,7 +120,7 @@ def _difference(folder: Path, saved: Any, identity: Identity) -> str:
 
 
 def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
-    """What a run ran on, as JSON: versions, device, threads,, commit."""
+    """What a run ran on, as JSON: versions, device, threads, commit."""
     return json.dumps({**_facts(device), **extra}, indent=1) + "\n"
 
 

@@ -22,7 +22,7 @@ from tests.model.tiny import candidate
 from tests.refusal import refused
 from tests.tools.test_evaluate import save_folder
 from tools import lm_eval as command
-from tools.evaluate import Measurement, read_documents
+from tools.evaluate import read_documents, score
 
 ROLLING = """\
 task: ROLLING
@@ -98,9 +98,9 @@ def test_documents_are_independent_and_score_as_in_an_evaluation(
     saved = describe(folder)
 
     def nats(*paths: Path, streams: int) -> float:
-        own = read_documents(paths, saved.tokenizer, line_ends=True)
         cut = saved.cut | {"streams": streams}
-        return Measurement(saved, own, cut, torch.device("cpu"), "float32").run({}).nats
+        text = read_documents(paths, saved)
+        return score(saved, {}, text, cut, torch.device("cpu"), "float32").nats
 
     size = math.log(2) * sum(map(len, texts))
     alone = sum(nats(path, streams=1) for path in files) / size

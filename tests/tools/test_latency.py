@@ -19,13 +19,8 @@ def test_it_measures_every_workload_and_keeps_the_table(
     out = tmp_path / "table.json"
     run(latency, experiment_file, "--validate", 4, *settings(f"costs.table={out}"))
     printed = capsys.readouterr().out
-    for name in ("latency", "decode", "train_step"):
+    for name in ("latency", "decode", "train_step", "throughput"):
         assert f"{name}, float32, ms\n  rest                    0.4000\n" in printed
-    # 64 tokens: 64e3 / 0.4 and 64e3 / (0.4 + 4)
-    throughput = printed.partition("throughput, ")[2]
-    assert throughput.startswith("float32, tokens per second\n  rest                    0.4000 ms")
-    assert "0.4000 ms, 160,000 without slots\n" in throughput
-    assert "  attention               1.0000 ms, 14,545 in every slot\n" in throughput
     assert "  attention               1.0000\n" in printed
     assert "4 whole layouts held out: mean error 0.0%, Kendall's tau 1.00" in printed
     assert printed.endswith(f"table: {out}\n")

@@ -7,13 +7,11 @@ name and checked by its hash; a member of it is read as a stream, never unpacked
 
 import os
 import re
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -147,6 +145,8 @@ def fetch(
 
     ValueError where a file of another content lies there, or no address gave the file.
     """
+    from http.client import HTTPException  # with urllib 50 ms, for those who download alone
+
     final = folder / remote.name
     if final.exists():
         # Never removed, since somebody may have put it there.
@@ -184,6 +184,8 @@ def _download(
     remote: Remote, address: str, temporary: Path, progress: Callable[[str], None]
 ) -> None:
     """Write what an address gives to a temporary name; ValueError where it is not the file."""
+    import urllib.request
+
     request = urllib.request.Request(address, headers={"User-Agent": _AGENT})
     done, told = 0, 0
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as body, temporary.open("wb") as file:

@@ -85,11 +85,6 @@ class Space:
         # Optuna's own test minds the steps as well.
         return is_number and self.distributions[key]._contains(value)
 
-    def is_continuous(self, key: str) -> bool:
-        """Say if a key can be any number of a range."""
-        of = self.distributions[key]
-        return isinstance(of, FloatDistribution) and of.step is None
-
     def draw(self, source: RandomSampler, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Values of the active keys: the fixed ones, else random, each evenly from its own."""
         known = fixed or {}
@@ -152,7 +147,7 @@ class Space:
         """Reason why a condition can never be tested or hold; None where it can."""
         if parent not in above:
             return f"must be a key above it in sweep.space{hint(parent, above)}"
-        if self.is_continuous(parent):
+        if isinstance(of := self.distributions[parent], FloatDistribution) and of.step is None:
             return f"can be any number, so it hardly ever is {_words(wanted)}; give it choices"
         for value in _list(wanted):
             if not self.holds(parent, value):

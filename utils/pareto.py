@@ -27,8 +27,3 @@ def different(kinds: Sequence[Hashable], values: Sequence[Sequence[float]]) -> l
     for place, (kind, of) in enumerate(zip(kinds, values, strict=True)):
         once.setdefault((kind, *of), place)
     return list(once.values())
-
-
-def first_learned(objectives: Sequence[str]) -> int | None:
-    """The place of the first objective that takes training: the others are bought with it."""
-    return next((place for place, name in enumerate(objectives) if name in LEARNED), None)

@@ -1,1 +1,1 @@
-"""A sweep put together: its trials, the threads that run them, what they came to."""
+"""A sweep put together: its trials, the processes that run them, what they came to."""

@@ -47,24 +47,14 @@ class Sweep:
         """The folder of what the sweep keeps of itself."""
         return self.run / "sweep"
 
-    @property
-    def own_experiment(self) -> Path:
-        """The experiment with its section `sweep`, as it was last started."""
-        return self.own / "experiment.yaml"
-
     def trial(self, number: int) -> Path:
         """The folder of a trial, which has a run directory `seed-N` for each seed."""
         return self.run / "trials" / f"{number:04d}"
 
     @property
-    def database(self) -> Path:
-        """The study of a sweep without `sweep.storage`."""
-        return self.own / "study.db"
-
-    @property
     def storage(self) -> str:
         """The URL of the study's database, with its password."""
-        return self.config.storage or f"sqlite:///{self.database}"
+        return self.config.storage or f"sqlite:///{self.own / 'study.db'}"
 
     def of_trials(self, key: str) -> Any:
         """The value that trials have at a key of `run`."""
@@ -114,11 +104,7 @@ def _own_value(experiment: Experiment, space: Space, key: str) -> Any:
 
 
 def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:
-    """The experiment of a trial, for all of its seeds; nobody looks at its figures.
-
-    Raises:
-        ValueError: its values do not go together.
-    """
+    """The experiment of a trial, for all of its seeds; nobody looks at its figures."""
     unseen = {"run.figures": False, "run.trackers": [], "derive.gap": False}
     settings = {**unseen, "run.threads": threads, **sweep.config.set, **values}
     return with_settings(sweep.experiment, settings, sweep.space.inactive(values))
@@ -186,12 +172,8 @@ def create_study(sweep: Sweep, inputs: Mapping[str, str]) -> optuna.Study:
 
 
 def join_study(sweep: Sweep, inputs: Mapping[str, str]) -> optuna.Study:
-    """Open the study that another process has made.
-
-    Raises:
-        ValueError: it is not there, or is another sweep's.
-    """
-    if sweep.config.storage is not None or sweep.database.exists():
+    """Open the study that another process has made; ValueError where it is another sweep's."""
+    if sweep.config.storage is not None or (sweep.own / "study.db").exists():
         with suppress(KeyError):
             study = optuna.load_study(study_name=_name(sweep), storage=_storage(sweep))
             if IDENTITY in study.user_attrs:

@@ -25,13 +25,8 @@ _UNITS = {
     "flops": "FLOPs per token",
     "parameters": "parameters",
 }
-_STATES = {
-    TrialState.COMPLETE: "done",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-    TrialState.RUNNING: "running",
-    TrialState.WAITING: "waiting",
-}
+# Others have the names that Optuna gives them.
+_STATES = {TrialState.COMPLETE: "done", TrialState.FAIL: "failed"}
 LOST = "its worker died"
 
 
@@ -52,7 +47,7 @@ def row_of(sweep: Sweep, entry: Entry) -> Row:
     derived = [_derived(run["architecture"]) for run in runs.values()]
     costs = [one.costs for one, _ in derived if one.costs is not None]
     durations = [one.duration.total_seconds() for one in entry.attempts if one.duration is not None]
-    state = _STATES[last.state]
+    state = _STATES.get(last.state, last.state.name.lower())
     return Row(
         number=entry.number,
         state="stopped" if attributes.get(REASON) == STOPPED else state,
@@ -94,9 +89,7 @@ def clean(sweep: Sweep, entries: Sequence[Entry]) -> None:
 def finish(sweep: Sweep, trials: Sequence[Entry], *, ended: bool) -> None:
     """Write and print what is there, also of a sweep that has not `ended`.
 
-    Raises:
-        ValueError: every trial has failed.
-        OSError: a file cannot be written.
+    ValueError: it has, and no trial was done.
     """
     from report.sweep.tables import csv_text, text_table
 
@@ -111,7 +104,7 @@ def finish(sweep: Sweep, trials: Sequence[Entry], *, ended: bool) -> None:
             "pruner": sweep.config.pruner.kind,
             "storage": masked(sweep.storage),
         },
-        commands=commands(sweep, files, INTERPRETER_IN_FILES),
+        confirm=commands(sweep, files, INTERPRETER_IN_FILES).get("confirm"),
     )
     write_whole(run / "trials.csv", csv_text(table, goals))
     from report.sweep.figures import draw_sweep
@@ -156,14 +149,8 @@ def written_experiments(run: Path) -> list[Path]:
 
 
 def commands(sweep: Sweep, files: Mapping[Path, Row], interpreter: str) -> dict[str, str]:
-    """What to type: to go on, to look at the study, to use the best experiment and confirm it.
-
-    Of several objectives none is the best.
-    """
-    found = {
-        "sweep": command("sweep.py", sweep.run, interpreter=interpreter),
-        "dashboard": f"optuna-dashboard {shlex.quote(masked(sweep.storage))}",
-    }
+    """What to type to use the best experiment and to confirm it; of several objectives none is."""
+    found = dict[str, str]()
     if len(files) == len(sweep.config.objectives) == 1:
         ((best, row),) = files.items()
         # With runs of their own below the sweep's: by their files' names alone those of all sweeps
@@ -171,6 +158,11 @@ def commands(sweep: Sweep, files: Mapping[Path, Row], interpreter: str) -> dict[
         run = best.with_suffix("")
         found["rerun"] = command("search.py", best, run=run, interpreter=interpreter)
         if not row.baseline:
-            both = [str(best), str(sweep.own_experiment), "--run", str(sweep.run / "confirm")]
+            both = [
+                str(best),
+                str(sweep.own / "experiment.yaml"),
+                "--run",
+                str(sweep.run / "confirm"),
+            ]
             found["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])
     return found

@@ -36,13 +36,8 @@ _POLL_S = 0.5
 def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: bool) -> None:
     """Make the study, or go on with it, with so many trials at a time, and write what it came to.
 
-    `again`: trials that have failed are run again.
-
-    Raises:
-        Stopped: a signal came; the results so far are written.
-        ValueError: the experiment has no sweep, another one is there, a worker cannot go on, or
-            workers die again and again.
-        OSError: a file cannot be written.
+    `again`: trials that have failed are run again. The results so far are written also where a
+    signal stops it.
     """
     sweep = sweep_of(experiment, run_dir)
     is_new = not is_claimed(sweep.own, identity(sweep))
@@ -60,7 +55,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
         # Not before: what is claimed takes no other space, and the address may have been wrong.
         claim(sweep.own, identity(sweep), {"environment.json": plan.files()["environment.json"]})
         # Always the newest: the number of trials, limits and what is kept may change.
-        write_whole(sweep.own_experiment, dump_experiment(experiment))
+        write_whole(sweep.own / "experiment.yaml", dump_experiment(experiment))
         if sweep.no_baseline:
             print(f"no trial with the file's own values: {sweep.no_baseline}", flush=True)
         try:
@@ -72,12 +67,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
 
 
 def join_sweep(experiment: Experiment, run_dir: Path, workers: int) -> None:
-    """Run trials of a sweep that was started elsewhere.
-
-    Raises:
-        Stopped: a signal came.
-        ValueError: there is no such sweep yet, it is another one, or workers cannot go on.
-    """
+    """Run trials of a sweep that was started elsewhere; that command writes the results."""
     sweep = sweep_of(experiment, run_dir)
     plan = set_up(experiment, run_dir)
     with reached(sweep.storage):

@@ -32,11 +32,10 @@ from model import Architecture
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.layout_scores import LayoutTrainings, seeded
-from pipeline.plan import RunPlan, set_up
+from pipeline.plan import set_up
 from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, retrain_trainer
 from pipeline.run_files import read_result, search_folder
-from pipeline.search import check_searchable, finish_searches, search_trainer
-from pipeline.summary import show_report
+from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
 from training.run_dir import read_rows
 from training.signals import Diverged, Stopped, StopRequest
@@ -200,7 +199,6 @@ def run_seed(
     """
     run.mkdir(parents=True, exist_ok=True)
     write_whole(run / "experiment.yaml", dump_experiment(experiment))
-    check_searchable(experiment)
     plan = set_up(experiment, run)
     if losses := plan.prepared.tokenizer.losses:
         raise Failed(f"data.tokenizer: no bits per byte to compare: {'; '.join(losses)}")
@@ -215,7 +213,6 @@ def run_seed(
     _go_on(stop)
     derived = derivation(plan, experiment.derive, LayoutTrainings(plan))
     choose(derived, experiment, run)
-    show_report(plan)
     _go_on(stop)
     architecture = find_architecture(plan, None, None)
     costs = architecture.costs
@@ -224,23 +221,18 @@ def run_seed(
     if onehot := search_curve(search_folder(run, plan.seed) / "metrics.jsonl", "onehot"):
         values["onehot"] = onehot[max(onehot)]
     if "retrained" in objectives:
-        values["retrained"] = read_result(_retrain(plan, architecture))["valid"]["bits_per_byte"]
+        with closing(retrain_trainer(plan, architecture)) as trainer:
+            trainer.open()
+            trainer.run(plan.experiment.run)
+            result = finish_retrain(plan, trainer, architecture)
+        copy_chosen(result, run)
+        values["retrained"] = read_result(result)["valid"]["bits_per_byte"]
     return values, architecture
 
 
 def _go_on(stop: StopRequest) -> None:
     if stop.number is not None:
         raise Stopped(stop.number)
-
-
-def _retrain(plan: RunPlan, architecture: Architecture) -> Path:
-    with closing(retrain_trainer(plan, architecture)) as trainer:
-        trainer.open()
-        trainer.run(plan.experiment.run)
-        result = finish_retrain(plan, trainer, architecture)
-        copy_chosen(result, plan.run_dir)
-    show_report(plan)
-    return result
 
 
 class Pruning:

@@ -93,8 +93,17 @@ def slices(finished: Sequence[Row], known: Distributions, index: int, goal: Obje
     with framed(*size, lines, columns, sharey=True, **around) as (figure, grid):
         figure.subplots_adjust(wspace=0.12, hspace=0.85)
         for axes, key in zip(grid.flat, shown, strict=False):
-            _slice_panel(axes, finished, key, known[key], index, goal)
-            axes.set_title(_said(finished, key, shares[key]), fontsize=8, loc="left", pad=3)
+            active = [row for row in finished if key in row.params]
+            place_N = _places(axes, [row.params[key] for row in active], known[key])
+            age_N = np.array([row.number for row in active]) / max(finished[-1].number, 1)
+            colour_N4 = matplotlib.colormaps["Blues"](0.3 + 0.65 * age_N)
+            _dots(axes, place_N, _values(active, index), _values(finished, index), goal, colour_N4)
+            for row, x in zip(active, place_N, strict=True):
+                if row.baseline:
+                    _star(axes, x, row.value(index))
+            said = [f"{share[0]:.0%} (chance {share[1]:.0%})"] if (share := shares[key]) else []
+            said += [f"{len(active)} trials only"] if len(active) < len(finished) else []
+            axes.set_title(", ".join(said), fontsize=8, loc="left", pad=3)
             axes.set_xlabel(_ending(plain(short[key]), 26))
         for axes in list(grid.flat)[len(shown) :]:
             axes.set_visible(False)
@@ -102,30 +111,6 @@ def slices(finished: Sequence[Row], known: Distributions, index: int, goal: Obje
             line.set_ylabel(_label(goal))
         shared_legend(figure)
     return figure
-
-
-def _said(finished: Sequence[Row], key: str, share: tuple[float, float] | None) -> str:
-    active = sum(key in row.params for row in finished)
-    said = [] if share is None else [f"{share[0]:.0%} (chance {share[1]:.0%})"]
-    return ", ".join([*said, *([f"{active} trials only"] if active < len(finished) else [])])
-
-
-def _slice_panel(
-    axes: Axes,
-    finished: Sequence[Row],
-    key: str,
-    known: BaseDistribution,
-    index: int,
-    goal: Objective,
-) -> None:
-    active = [row for row in finished if key in row.params]
-    place_N = _places(axes, [row.params[key] for row in active], known)
-    age_N = np.array([row.number for row in active]) / max(finished[-1].number, 1)
-    colour_N4 = matplotlib.colormaps["Blues"](0.3 + 0.65 * age_N)
-    _dots(axes, place_N, _values(active, index), _values(finished, index), goal, colour_N4)
-    for row, x in zip(active, place_N, strict=True):
-        if row.baseline:
-            _star(axes, x, _value(row, index))
 
 
 def _places(axes: Axes, values: Sequence[object], known: BaseDistribution) -> np.ndarray:
@@ -173,7 +158,7 @@ def pareto(finished: Sequence[Row], goals: Sequence[Objective]) -> Figure:
             for row, *place in zip(unbeaten, front_N, value_N, strict=True):
                 axes.annotate(str(row.number), place, (5, 5), textcoords="offset points")
             if baseline is not None:
-                _star(axes, _value(baseline, x), _value(baseline, y))
+                _star(axes, baseline.value(x), baseline.value(y))
             axes.set_xlabel(_label(goals[x]).replace("\n", ", "))
             axes.set_ylabel(_label(goals[y]))
             axes.grid(axis="x")
@@ -182,13 +167,8 @@ def pareto(finished: Sequence[Row], goals: Sequence[Objective]) -> Figure:
     return figure
 
 
-def _value(row: Row, index: int) -> float:
-    assert row.values is not None
-    return row.values[index]
-
-
 def _values(rows: Sequence[Row], index: int) -> np.ndarray:
-    return np.array([_value(row, index) for row in rows])
+    return np.array([row.value(index) for row in rows])
 
 
 def highest_shown(value_N: np.ndarray) -> float:
@@ -239,7 +219,7 @@ def _value_axis(axis: Axis, goal: Objective) -> None:
 
 def _label(goal: Objective) -> str:
     """Name and unit of an objective, on two lines."""
-    return goal.name if goal.name == goal.unit else f"{goal.name}\n{short_label(goal.unit, 34)}"
+    return f"{goal.name}\n{short_label(goal.unit, 34)}"
 
 
 def _ending(text: str, most: int) -> str:

@@ -29,11 +29,6 @@ _CAPTIONS = {  # beginning of a figure's name: what it shows
         "chance alone reaches."
     ),
 }
-_HOW = {  # name of a command: what it is for
-    "sweep": "Go on, or run what is left:",
-    "rerun": "Search with the best settings, at full length:",
-    "dashboard": "Look at it in optuna-dashboard (pip install optuna-dashboard):",
-}
 
 
 def write_sweep_report(run: Path, sweep: Summary, figures: Sequence[Path]) -> Path:
@@ -47,7 +42,6 @@ def write_sweep_report(run: Path, sweep: Summary, figures: Sequence[Path]) -> Pa
         _result(sweep, best, palette),
         _figures(figures) if figures else None,
         _trials(sweep),
-        _how(sweep),
     ]
     return html.write_page(run / "sweep.html", sweep.name, sections, palette.block_px)
 
@@ -64,7 +58,7 @@ def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
         ],
         headline=headline(sweep),
         warning=warning(sweep) if finished else "",
-        confirm=sweep.commands.get("confirm") if finished else None,
+        confirm=sweep.confirm if finished else None,
         facts={
             "trials": f"{counts(sweep.rows)} (of {len(sweep.rows)})",
             "minimised": "; ".join(f"{goal.name}, {goal.unit}" for goal in sweep.objectives),
@@ -112,8 +106,3 @@ def _trials(sweep: Summary) -> html.Section:
 
 def _size(number: float | None) -> str:
     return "-" if number is None else compact(number)
-
-
-def _how(sweep: Summary) -> html.Section:
-    known = {text: sweep.commands[name] for name, text in _HOW.items() if name in sweep.commands}
-    return html.Section("how", "How to go on", html.render("sweep_commands.html.j2", steps=known))

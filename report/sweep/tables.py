@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from report.sweep.trials import (
     Objective,
@@ -20,7 +19,7 @@ from report.sweep.trials import (
 from utils.files import csv_of
 from utils.text import aligned, shorten, visible
 
-_WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 24
+_WIDTH, _MOST_ROWS, _LONGEST = 100, 12, 24
 
 
 def headline(sweep: Summary) -> list[str]:
@@ -36,8 +35,8 @@ def headline(sweep: Summary) -> list[str]:
             f"{', '.join(goal.name for goal in goals)} (the Pareto front)."
         )
     for index, goal in enumerate(goals):
-        best = min(unbeaten, key=lambda row: (_number(row, index), not row.baseline, row.number))
-        value = f"{goal.text(_number(best, index))} {goal.unit}"
+        best = min(unbeaten, key=lambda row: (row.value(index), not row.baseline, row.number))
+        value = f"{goal.text(best.value(index))} {goal.unit}"
         difference = _difference(best, baseline, index, goal)
         lines.append(f"Lowest {goal.name}: trial {best.number} with {value}, {difference}.")
     return lines
@@ -45,18 +44,10 @@ def headline(sweep: Summary) -> list[str]:
 
 def warning(sweep: Summary) -> str:
     """Warning that the best of many trials looks better than it is."""
-    rows = done(sweep.rows)
-    seeds = max((len(row.seeds) for row in rows), default=1)
-    trials = f"{len(rows)} trials of {'one seed' if seeds <= 1 else f'{seeds} seeds'} each"
     return (
-        f"The best of {trials} looks better than it is: part of its lead is luck. Settle it with "
-        "seeds that took no part in this sweep"
+        f"The best of {len(done(sweep.rows))} trials looks better than it is: part of its lead is "
+        "luck. Settle it with seeds that took no part in this sweep"
     )
-
-
-def _number(row: Row, index: int) -> float:
-    assert row.values is not None
-    return row.values[index]
 
 
 def _difference(row: Row, baseline: Row | None, index: int, goal: Objective) -> str:
@@ -64,15 +55,15 @@ def _difference(row: Row, baseline: Row | None, index: int, goal: Objective) -> 
         return "with no finished baseline to compare it with"
     if row.baseline:
         return "which is the baseline"
-    less = _number(baseline, index) - _number(row, index)
+    less = baseline.value(index) - row.value(index)
     side = "below" if less > 0 else "above"
-    return f"{goal.text(abs(less))} {side} the baseline's {goal.text(_number(baseline, index))}"
+    return f"{goal.text(abs(less))} {side} the baseline's {goal.text(baseline.value(index))}"
 
 
 def text_table(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     """The table for a terminal, in 100 columns: at most 12 trials, the best first.
 
-    The baseline is always among them. Below stand the reasons of failed trials; the CSV has all.
+    The baseline is always among them; a failed trial has its reason in the place of settings.
     """
     if not rows:
         return "no trial yet"
@@ -86,20 +77,14 @@ def text_table(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     for row in shown:
         star, layout = "*" if row.baseline else "", shorten(row.shown_layout, _LONGEST)
         cells.append([f"{star}{row.number}", row.state, *row.shown_values(goals), layout])
-        settings.append(", ".join(f"{short[key]} {row.setting(key)}" for key in row.params))
+        given = ", ".join(f"{short[key]} {row.setting(key)}" for key in row.params)
+        settings.append(row.reason if row.state == "failed" and row.reason else given)
     pairs = zip(aligned(cells), settings, strict=True)
     head, *lines = (_line(f"{line}  {given}") for line, given in pairs)
-    failed = [row for row in ordered if row.state == "failed"]
-    below = [
-        _line(f"trial {row.number} failed: {row.reason or 'no reason known'}")
-        for row in failed[:_MOST_REASONS]
-    ]
-    if len(failed) > _MOST_REASONS:
-        below.append(f"and {len(failed) - _MOST_REASONS} more failed: trials.csv")
+    below = ["* the file's own values"] if baseline is not None else []
     if len(ordered) > len(shown):
         below.append(f"and {len(ordered) - len(shown)} more: trials.csv")
-    legend = ["* the file's own values"] if baseline is not None else []
-    return "\n".join([head, "-" * max(map(len, lines)), *lines, *legend, *below])
+    return "\n".join([head, "-" * max(map(len, lines)), *lines, *below])
 
 
 def _line(text: str) -> str:
@@ -121,14 +106,11 @@ def csv_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     lines = []
     for row in rows:
         cells = asdict(row) | {"baseline": value_text(row.baseline)}
-        cells |= {key: _exact(value) for key, value in row.params.items()}
+        # Numbers with all their digits, and YAML's words: true, null.
+        for key, value in row.params.items():
+            cells[key] = value if isinstance(value, float) else value_text(value)
         cells |= dict(zip(names, row.values or [], strict=False))
         for seed, values in row.seeds.items():
             cells |= {f"seed_{seed}.{name}": each for name, each in zip(names, values, strict=True)}
         lines.append({name: cells.get(name) for name in head})
     return csv_of(lines, head)
-
-
-def _exact(value: Any) -> Any:
-    """A setting with all its digits, and with YAML's words: true, null."""
-    return value_text(value) if isinstance(value, bool) or value is None else value

@@ -51,6 +51,11 @@ class Row:
         """Its number, and whether it is the baseline."""
         return f"trial {self.number}" + (" (baseline)" if self.baseline else "")
 
+    def value(self, index: int) -> float:
+        """The value in an objective of a finished trial."""
+        assert self.values is not None
+        return self.values[index]
+
     @property
     def shown_layout(self) -> str:
         """The layout without blanks, `-` where there is none."""
@@ -69,13 +74,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep's page says; rows by number, `facts` and `commands` by their names."""
+    """What a sweep's page says: rows by number, facts by name, the command that confirms."""
 
     name: str
     objectives: list[Objective]
     rows: list[Row]
     facts: dict[str, str]
-    commands: dict[str, str]
+    confirm: str | None
 
 
 def done(rows: Sequence[Row]) -> list[Row]:

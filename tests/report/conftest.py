@@ -199,7 +199,7 @@ class Sweeper:
         known: dict[str, Any] = {
             "name": "tau", "objectives": [BITS, FLOPS][:goals], "rows": rows,
             "facts": {"sampler": "tpe", "storage": "sqlite:///study.db"},
-            "commands": {"rerun": "RERUN", "dashboard": "DASHBOARD", "confirm": "CONFIRM"},
+            "confirm": "CONFIRM",
         }  # fmt: skip
         return Summary(**{**known, **changed})
 

@@ -30,13 +30,13 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
     for path in figures:
         path.write_bytes(PNG)
     page = page_of(tmp_path / "run", sweeper.sweep(rows), figures)
-    assert page.headings == ["Result", "Figures", "Trials", "How to go on", "Glossary"]
+    assert page.headings == ["Result", "Figures", "Trials", "Glossary"]
     pictures = ["data:image/png;base64," + base64.b64encode(PNG).decode()] * 2
     assert [load for load in page.loads if not load.startswith("#")] == pictures
     fetches_nothing(page)
     is_accessible(page)
     assert page.part("answer").count("<ol") == 2  # the best layout beside the baseline's
-    for shown in ("killed for memory", "CONFIRM", "RERUN", "DASHBOARD", "sqlite:///study.db"):
+    for shown in ("killed for memory", "CONFIRM", "sqlite:///study.db"):
         assert shown in page.text
     # Sorted by value, the best marked.
     numbers = re.findall(r'<th scope="row" class="text">trial (\d)', page.text)
@@ -68,10 +68,8 @@ def test_everything_that_comes_from_files_is_escaped(sweeper, tmp_path):
         sweeper.row(1, **evil, values=[1.0]),
         sweeper.row(2, **evil, state="failed", reason=EVIL),
     ]
-    evil = dict.fromkeys(("rerun", "dashboard", "confirm", "sweep"), EVIL)
-    sweep = sweeper.sweep(
-        rows, name=EVIL, facts={EVIL: EVIL}, commands=evil, objectives=[Objective(EVIL, EVIL)]
-    )
+    goals = [Objective(EVIL, EVIL)]
+    sweep = sweeper.sweep(rows, name=EVIL, facts={EVIL: EVIL}, confirm=EVIL, objectives=goals)
     page = page_of(tmp_path, sweep)
     fetches_nothing(page)
     assert page.text.count("&lt;script&gt;") >= 20

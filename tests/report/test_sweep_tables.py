@@ -98,9 +98,8 @@ def test_the_text_table_is_this(sweeper):
         "---------------------------------------------------------------\n"
         "    1    done     2.0123     adi  end 0.1235, slots 8, stairs 3\n"
         "   *0    done     2.0500     adi  end 0.3, slots 6\n"
-        "    2  failed          -       -  slots 4\n"
-        "* the file's own values\n"
-        'trial 2 failed: out of memory,\\n"killed"'
+        '    2  failed          -       -  out of memory,\\n"killed"\n'
+        "* the file's own values"
     )
 
 
@@ -146,7 +145,6 @@ def test_a_table_with_much_in_it_fits_a_hundred_columns(sweeper):
     ]
     lines = text_table(rows, [BITS]).splitlines()
     assert max(map(len, lines)) <= 100
-    assert lines[-1] == "and 4 more failed: trials.csv"
     assert "".join(lines).isprintable()
 
 

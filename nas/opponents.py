@@ -168,27 +168,16 @@ def random_equal(contest: Contest) -> list[Opponent]:
     cost found nothing. The draw of seed k depends on k alone. There may be fewer than are wanted;
     NoOpponent where there is none.
     """
+    request = contest.request
+    drawn = request.networks.drawn(request.slots, request.config.seed)
     likely = (
         ("random", layout)
-        for layout in contest.new(_draws(contest))
+        for layout in contest.new(map(request.networks.layout, drawn))
         if is_equal(contest.predicted(layout))
-        and all(limit.holds(layout) for limit in contest.request.limits)
+        and all(limit.holds(layout) for limit in request.limits)
     )
     found = contest.opponents("random", likely, contest.count, equal=True)
     return [replace(one, name=f"random-{one.name}") for one in found]
-
-
-def _draws(contest: Contest) -> Iterator[Layout]:
-    """Draws; where the layouts can be listed, all of them behind the draws, in random order."""
-    networks, slots = contest.request.networks, contest.request.slots
-    generator = np.random.default_rng(contest.request.config.seed)
-    candidates = len(contest.request.candidates)
-    for _ in range(TRIES):
-        yield networks.layout(tuple(generator.integers(candidates, size=slots).tolist()))
-    if networks.listed(slots):
-        every = list(networks.layouts(slots))
-        for index in generator.permutation(len(every)).tolist():
-            yield networks.layout(every[index])
 
 
 def permuted(contest: Contest) -> list[Opponent]:

@@ -358,12 +358,8 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
             f"{one} and {two} derived one network with {len(alike)} of {len(seeds)} seeds "
             f"({', '.join(alike)}); trained alike it gives both the same"
         )
-    verdict = verdict_line(
-        {
-            name: [result["test"]["bits_per_byte"] for result in of_side]
-            for name, of_side in results.items()
-        }
-    )
+    tests = {name: [result["test"] for result in of_side] for name, of_side in results.items()}
+    verdict = verdict_line({name: [t["bits_per_byte"] for t in of] for name, of in tests.items()})
     summary = {
         "verdict": verdict,
         "remarks": remarks,

@@ -1,7 +1,7 @@
 """What layouts of a run cost: its cost model, and the cost target of a search."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,16 @@ import torch
 
 from data.cache import default_cache, key_hash
 from model import LanguageModel, layout_letters
-from nas.costs.budget import LayoutCost, Limit, parse_amount
+from nas.costs.budget import LayoutCost, parse_amount
 from nas.costs.latency import Latencies, Shapes, measure_latency
 from nas.costs.model import CostModel, counted
-from nas.derivation.base import Networks
-from nas.derivation.ranking import networks_by_score
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
 from nas.search.trajectory import load_pi
 from pipeline.plan import RunPlan
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest
 from utils.files import csv_of, read_object, write_whole
-from utils.pi import log_softmax, softmax
+from utils.pi import softmax
 from utils.screen import say
 
 # What computes a pass; a table does not outlive a change there.
@@ -188,44 +186,26 @@ def read_costs(folder: Path) -> SearchCosts:
     return SearchCosts(**read_object(folder / FILE))
 
 
-def cost_path(
-    arrays: Mapping[str, Any], costs: SearchCosts, networks: Networks
-) -> list[dict[str, float]]:
-    """What pi was expected to cost after some steps, and two layouts that it names.
-
-    `expected` of pi, `argmax` of each slot's likeliest candidate, `within` of the likeliest layout
-    within the target.
-    """
+def cost_path(arrays: Mapping[str, Any], costs: SearchCosts) -> list[dict[str, float]]:
+    """What pi was expected to cost after some steps, and each slot's likeliest candidate."""
     steps = len(arrays["alpha"])
-    rows = np.unique(np.linspace(0, steps - 1, min(steps, _MOST_STEPS)).round().astype(int))
+    rows_N = np.unique(np.linspace(0, steps - 1, min(steps, _MOST_STEPS)).round().astype(int))
+    alpha_NLC = arrays["alpha"][rows_N].astype(np.float64)
     value_C = np.array([costs.by_label[str(label)] for label in arrays["labels"]])
-    limit = (Limit(costs.cost, costs.most),)
-
-    def cost(choice: Sequence[int]) -> float:
-        return costs.rest + float(value_C[list(choice)].sum())
-
-    path = []
-    for row in rows.tolist():
-        alpha_LC = arrays["alpha"][row].astype(np.float64)
-        _, within = next(networks_by_score(log_softmax(alpha_LC), networks, limit))
-        expected = costs.rest + float((softmax(alpha_LC) * value_C).sum())
-        argmax = cost(alpha_LC.argmax(axis=1).tolist())
-        path.append(
-            {"step": row + 1, "expected": expected, "argmax": argmax, "within": cost(within)}
-        )
-    return path
+    expected_N = costs.rest + (softmax(alpha_NLC) * value_C).sum(axis=(1, 2))
+    argmax_N = costs.rest + value_C[alpha_NLC.argmax(axis=2)].sum(axis=1)
+    columns = zip((rows_N + 1).tolist(), expected_N.tolist(), argmax_N.tolist(), strict=True)
+    return [dict(zip(("step", "expected", "argmax"), row, strict=True)) for row in columns]
 
 
 def finish_costs(plan: RunPlan, folder: Path) -> list[str]:
     """Write the path of the costs, for the figures; what they came to, in words."""
     costs = read_costs(folder)
-    networks = Networks(plan.candidates, plan.sizes["tie_slots"])
-    path = cost_path(load_pi(folder / "pi.npz"), costs, networks)
+    path = cost_path(load_pi(folder / "pi.npz"), costs)
     write_whole(folder / PATH, csv_of(path, list(path[0])))
     ends = {**path[-1], "most": costs.most}
     last = {name: f"{value / costs.reference_cost:.3f}x" for name, value in ends.items()}
     return [
         f"{costs.name} over that of {costs.reference}: expected of pi {last['expected']}, target "
-        f"{last['most']}; argmax {last['argmax']}, likeliest layout within "
-        f"the target {last['within']}"
+        f"{last['most']}; argmax {last['argmax']}"
     ]

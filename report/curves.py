@@ -170,7 +170,6 @@ COSTS, COST_PATH = "costs.json", "cost.csv"
 _COST_LINES = {
     "expected": ("expected of pi", "#0072b2", "-"),
     "argmax": ("each slot's likeliest", "#d55e00", "--"),
-    "within": ("likeliest layout within the target", "#009e73", "-."),
 }
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from model import (
     Candidate,
     Evidence,
@@ -38,8 +40,8 @@ Choice = tuple[int, ...]
 Train = Callable[[Sequence[Layout], Length, Sequence[int]], Sequence[float]]
 # The cost of `context_limit`: blocks that read no earlier token.
 CONTEXT = "context"
-# Of more layouts than these no list is made.
-MOST_LISTED = 100_000
+# Of more layouts than these no list is made; so many are drawn.
+MOST_LISTED, TRIES = 100_000, 20_000
 
 
 class Networks:
@@ -85,6 +87,16 @@ class Networks:
     def layouts(self, slots: int) -> Iterator[Choice]:
         """Every layout of so many slots; a network comes once for each of its forms."""
         return itertools.product(range(len(self.candidates)), repeat=slots)
+
+    def drawn(self, slots: int, seed: int) -> Iterator[Choice]:
+        """Uniform draws; then, where the layouts can be listed, all of them in random order."""
+        generator = np.random.default_rng(seed)
+        for _ in range(TRIES):
+            yield tuple(generator.integers(len(self.candidates), size=slots).tolist())
+        if self.listed(slots):
+            every = list(self.layouts(slots))
+            for index in generator.permutation(len(every)).tolist():
+                yield every[index]
 
     def near_forms(self, choice: Choice) -> Iterator[Choice]:
         """The choice, and its network's forms in which the first idle slot stands elsewhere."""

@@ -20,15 +20,12 @@ hybrid: the same, but each third block of it is attention; it begins with the ki
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
 
-import numpy as np
-
 from model import Candidate, Evidence, Layout, parse_layout
-from nas.derivation.base import Choice, Derived, Request
+from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
-_TRIES = 20_000
 
 
 def _spread(attention: int, blocks: int) -> set[int]:
@@ -158,24 +155,10 @@ def written_layout(text: str, candidates: Sequence[Candidate], slots: int) -> La
 
 
 def random_layout(request: Request) -> Derived:
-    """Every slot an independent uniform draw; the first that keeps the limits.
-
-    Where no draw does and the layouts can be listed, those that do are, and one of them is drawn.
-    """
-    networks = request.networks
-    generator = np.random.default_rng(request.config.seed)
-    draws = (
-        tuple(generator.integers(len(request.candidates), size=request.slots).tolist())
-        for _ in range(_TRIES)
-    )
-    choice: Choice | None = next(filter(request.allowed, draws), None)
-    listed = networks.listed(request.slots)
-    if choice is None and listed:
-        every = filter(request.allowed, networks.layouts(request.slots))
-        serving = [*networks.first_forms(every)]
-        choice = serving[generator.integers(len(serving))] if serving else None
+    """Every slot an independent uniform draw; the first that keeps the limits."""
+    drawn = request.networks.drawn(request.slots, request.config.seed)
+    choice = next(filter(request.allowed, drawn), None)
     if choice is None:
-        none = "there is no" if listed else f"{_TRIES:,} draws gave no"
-        raise ValueError(f"random: {none} layout within {request.must_keep}; give more room")
+        raise ValueError(f"random: no draw is within {request.must_keep}; give more room")
     evidence = Evidence(method=f"random, seed {request.config.seed}{request.within}")
-    return Derived(layout=networks.layout(choice), evidence=evidence)
+    return Derived(layout=request.networks.layout(choice), evidence=evidence)

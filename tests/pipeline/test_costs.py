@@ -219,7 +219,7 @@ def test_budgets_that_exclude_each_other_are_refused(
     both = settings("derive.budget.cache=0.5x", "derive.budget.parameters=0.9x")
     line = refused(derive, capsys, *arguments, *both)
     assert line == (
-        "random: there is no layout within derive.budget (parameters and cache) and "
+        "random: no draw is within derive.budget (parameters and cache) and "
         "derive.least_context 1; give more room"
     )
 

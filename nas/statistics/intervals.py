@@ -5,35 +5,40 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtr, stdtrit
+from scipy.special import nctdtrinc, stdtr, stdtrit
 
 # More degrees of freedom than these count as these: intervals are wider by 4% at most.
 _MOST_FREEDOM = 30
-# Two-sided; the one-sided quantile of a difference that is seen four times in five.
-_MISSED = 0.4
+# How often the smallest visible difference is shown.
+_POWER = 0.8
 NOTHING = "nothing"
 # What a p value must lie below for a difference to be shown.
 LEVEL = 0.05
 
 
 def t95(freedom: int) -> float:
-    """Two-sided 95% quantile of Student's t; above 30 degrees of freedom that of 30."""
-    return _quantile(0.05, freedom)
+    """Two-sided 95% quantile of Student's t; above 30 degrees of freedom that of 30.
+
+    To three decimals: recorded figures were made with printed tables.
+    """
+    return round(_critical(freedom, LEVEL), 3)
 
 
-def _quantile(p: float, freedom: int) -> float:
-    """Of a two-sided p value, to three decimals: recorded figures were made with printed tables."""
-    return round(float(stdtrit(min(freedom, _MOST_FREEDOM), 1 - p / 2)), 3)
+def _critical(freedom: int, level: float) -> float:
+    """What |t| must exceed for a two-sided p value below the level."""
+    return float(stdtrit(min(freedom, _MOST_FREEDOM), 1 - level / 2))
 
 
 def smallest_visible(half_width: float, n: int, comparisons: int = 1) -> float:
-    """The true difference over n members that is shown four times in five.
+    """The true difference over n members that is shown four times in five at this spread.
 
-    The half-width of the 95% interval at hand is t95 standard errors. Of several comparisons the
-    first is to pass a level divided by their number (Holm 1979), whatever the others come to.
+    The half-width of the 95% interval at hand is t95 standard errors, and t of a true difference
+    is noncentral. Of several comparisons the first is to pass a level divided by their number (Holm
+    1979), whatever the others come to.
     """
-    needed = _quantile(LEVEL / comparisons, n - 1) + _quantile(_MISSED, n - 1)
-    return half_width * needed / t95(n - 1)
+    critical = _critical(n - 1, LEVEL / comparisons)
+    standard_errors = float(nctdtrinc(n - 1, 1 - _POWER, critical))
+    return half_width / t95(n - 1) * standard_errors
 
 
 def shown_at(mean: float, p: float) -> str:

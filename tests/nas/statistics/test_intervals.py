@@ -41,14 +41,21 @@ def test_a_difference_within_its_interval_is_not_shown() -> None:
     )
 
 
-def test_the_smallest_visible_difference_is_seen_four_times_in_five() -> None:
-    generator, n, true = np.random.default_rng(0), 5, 1.0
-    # The spread at which `true` is the smallest visible difference.
-    standard_error = true / smallest_visible(t95(n - 1), n)
-    noise_SN = generator.normal(0, standard_error * n**0.5, size=(4000, n))
-    intervals = [paired_interval(list(true + noise_N)) for noise_N in noise_SN]
-    seen = np.mean([abs(mean) > half for mean, half in intervals])
-    assert seen == pytest.approx(0.8, abs=0.04)
+@pytest.mark.parametrize(("n", "baselines"), [(2, 1), (3, 1), (3, 4), (5, 2)])
+def test_the_smallest_visible_difference_is_shown_four_times_in_five(
+    n: int, baselines: int
+) -> None:
+    """Of several baselines one is worse by it, and the others are as good."""
+    generator, draws, spread = np.random.default_rng(0), 4000, 0.1
+    visible = smallest_visible(t95(n - 1) * spread / n**0.5, n, baselines)
+    seen = 0
+    for _ in range(draws):
+        less_BN = generator.normal(0, spread, size=(baselines, n))
+        less_BN[0] -= visible
+        others = {str(at): list(-less_N) for at, less_N in enumerate(less_BN)}
+        seen += paired_differences([0.0] * n, others)["0"].shown == "better"
+    # Three standard errors.
+    assert seen / draws == pytest.approx(0.8, abs=0.019)
 
 
 def test_an_interval_that_ends_at_0_shows_nothing() -> None:

@@ -105,7 +105,9 @@ class DataConfig(Section):
         default=0,
         ge=0,
         le=2**30,
-        description="Unscored tokens before each evaluation stream's interval.",
+        description="Unscored tokens before each evaluation stream's interval. Without them a "
+        "stream begins with an empty memory; with windows of W in L attention slots, L (W - 1) "
+        "give the figure of a single stream.",
     )
     validation_tokens: int | None = Field(
         default=None, ge=2, description="Only the first so many validation tokens (default: all)."

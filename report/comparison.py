@@ -45,10 +45,8 @@ class Comparison:
         """Meaning of the columns beside the reference and the first row, in a line."""
         if not self.reference:
             return ""
-        return (
-            f"x: of {self.reference}; =: the first row's, within 3%, in P parameters, F FLOPs, "
-            "L latency, T training"
-        )
+        equal = "the first row's, within 3%, in P parameters, F FLOPs, L latency"
+        return f"x: of {self.reference}; =: {equal}"
 
     @property
     def chosen(self) -> str | None:
@@ -97,7 +95,7 @@ def significant(value: float) -> str:
 
 
 def _letters(words: str) -> str:
-    """P, F, L or T for each word of the column `equal`."""
+    """P, F or L for each word of the column `equal`."""
     return "".join(word[0].upper() for word in words.split()) or "-"
 
 

@@ -120,7 +120,7 @@ def with_relatives(make, *names, latency="3.4", layout="a d", words=""):
     """A comparison beside interleaved."""
     relative, rows = "0.661234" if latency else "", ""
     for place, name in enumerate(names):
-        role, equal = ("opponent", "FLOPs latency training") if place else ("front", "parameters")
+        role, equal = ("opponent", "FLOPs latency") if place else ("front", "parameters")
         rows += f"{name},{layout},3,1234567,2.41e6,{latency},4.1,60.34,2.05,4.0,{role},"
         rows += f"{words},{relative},1.04321,{equal}\n"
     return read_comparison(make.comparison(rows, reference="interleaved", verdict="better",
@@ -144,10 +144,9 @@ def test_what_is_relative_stands_side_by_side_and_what_is_equal_is_letters(make)
     ]  # fmt: skip
     assert lines[1].split() == ["/token", "ms", "/token", "/byte", "/token", "x", "x"]
     assert lines[3].split()[-7:] == ["3.40", "4.1000", "2.0500", "60.34", "0.66", "1.043", "P"]
-    assert lines[4].split()[-1] == "FLT"
+    assert lines[4].split()[-1] == "FL"
     assert lines[-2:] == [
-        "x: of interleaved; =: the first row's, within 3%, in P parameters, F FLOPs, L latency, "
-        "T training",
+        "x: of interleaved; =: the first row's, within 3%, in P parameters, F FLOPs, L latency",
         "better",
     ]
 

@@ -82,15 +82,15 @@ def derivation(
     request = request_of(plan, config, _searches_read(plan, config, seeds))
     trained = train or LayoutTrainings(plan, workers)
     request = replace(request, score=scores.score, train=trained)
-    within, times = None, tuple[TimedCost, ...]()
+    budgeted, times = None, tuple[TimedCost, ...]()
     if config.budget.amounts:
-        from nas.derivation.within_budget import Within
+        from nas.derivation.within_budget import BudgetedDerivation
         from pipeline.costs import cost_model
 
         costs, reference = cost_model(plan), reference_layout(request)
         budget = costs.budget(config.budget.amounts, reference, config.reference)
-        within = Within(request, costs, budget)
-        derived, times = within.best()
+        budgeted = BudgetedDerivation(request, costs, budget)
+        derived, times = budgeted.best()
     else:
         derived = method_of(config.method)(request)
     count = sum(map(reads_context, derived.layout))
@@ -105,9 +105,9 @@ def derivation(
     name, words, caveats = _name(config, seeds, derived), None, derived.evidence.caveats
     if derived.evidence.pi:
         caveats += layout_caveats(derived.evidence, [plan.search_folder(seed) for seed in seeds])
-    if within is not None:
-        words = within.words if config.fill else within.used_words(derived.layout)
-        if config.fill and (wider := within.filled(derived.layout)) is not None:
+    if budgeted is not None:
+        words = budgeted.words if config.fill else budgeted.used_words(derived.layout)
+        if config.fill and (wider := budgeted.filled(derived.layout)) is not None:
             layout, times, how_wide = wider
             name, words = f"{name}-filled", f"{words}; {how_wide}, not trained or scored so wide"
             derived = replace(derived, layout=layout)

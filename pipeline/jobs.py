@@ -77,7 +77,7 @@ def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None
         Stopped: this process was asked to end; the run has saved its state.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    file, log = job.folder / "experiment.yaml", job.folder / "trial.log"
+    file, log = job.folder / "experiment.yaml", job.folder / "job.log"
     settings = {} if job.arguments else {"run.figures": False, "derive.gap": False}
     write_whole(file, dump_experiment(with_settings(job.experiment, settings)))
     arguments = job.arguments or ("--run", str(job.folder))

@@ -1,4 +1,4 @@
-"""Files of a run: names of its folders, which hold a run, saved models, weights removed."""
+"""Files of a run: its folders and their names, the commands that made it, saved models."""
 
 import hashlib
 import json
@@ -106,7 +106,7 @@ class Saved:
     cut: dict[str, int]
 
 
-def describe(folder: Path) -> Saved:
+def read_model_folder(folder: Path) -> Saved:
     """Read all of a model folder but the weights; ValueError where they do not fit together."""
     from model import load_architecture
     from model.saving import check_no_pickle

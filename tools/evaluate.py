@@ -88,10 +88,10 @@ def measure(arguments: argparse.Namespace) -> None:
     """
     from model import adjustable_options, adjusted
     from pipeline.devices import device_of
-    from pipeline.run_files import describe
+    from pipeline.run_files import read_model_folder
     from utils.files import write_whole
 
-    device, saved = device_of(arguments.device), describe(arguments.model)
+    device, saved = device_of(arguments.device), read_model_folder(arguments.model)
     own = saved.architecture
     options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
     variants = [{"memory": rows, **options} for rows in arguments.memory or ()] or [options]

@@ -63,9 +63,9 @@ def read_source(folder: Path) -> "Source":
     """Read and check all of a model folder."""
     from export.source import Source
     from model import load_model
-    from pipeline.run_files import describe, read_result, result_of_model
+    from pipeline.run_files import read_model_folder, read_result, result_of_model
 
-    saved, path = describe(folder), result_of_model(folder)
+    saved, path = read_model_folder(folder), result_of_model(folder)
     result = None if path is None else read_result(path)
     return Source(folder, saved.architecture, load_model(folder), saved.tokenizer, result)
 

@@ -81,7 +81,7 @@ def samples(arguments: argparse.Namespace) -> None:
     from model import Sampling, load_model
     from model.generation import read, steps
     from pipeline.devices import device_of
-    from pipeline.run_files import describe
+    from pipeline.run_files import read_model_folder
 
     names = ("temperature", "top_k", "top_p")
     try:
@@ -89,7 +89,7 @@ def samples(arguments: argparse.Namespace) -> None:
     except ValueError as error:
         name, _, problem = str(error).partition(":")
         raise ValueError(f"--{name.replace('_', '-')}:{problem}") from None
-    device, saved = device_of(arguments.device), describe(arguments.model)
+    device, saved = device_of(arguments.device), read_model_folder(arguments.model)
     model, tokenizer = load_model(arguments.model).to(device), saved.tokenizer
     for loss in tokenizer.losses:
         print(f"lossy: {loss}", file=sys.stderr)

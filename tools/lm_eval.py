@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> None:
     from export.lm_eval import ParnasLM
     from model import load_model
     from pipeline.devices import device_of
-    from pipeline.run_files import describe
+    from pipeline.run_files import read_model_folder
     from utils.files import write_whole
 
-    device, saved = device_of(arguments.device), describe(arguments.model)
+    device, saved = device_of(arguments.device), read_model_folder(arguments.model)
     model = load_model(arguments.model).to(device)
     for loss in saved.tokenizer.losses:
         print(f"lossy: {loss}; figures by byte or word say little", file=sys.stderr)

@@ -168,9 +168,14 @@ class Request:
         return " and ".join(keys)
 
     @property
-    def within(self) -> str:
+    def has_budget(self) -> bool:
+        """Whether costs limit the layouts, and not only the number of blocks that read context."""
+        return any(limit.cost.name != CONTEXT for limit in self.limits)
+
+    @property
+    def budget_words(self) -> str:
         """What a method's text says of a budget, where there is one."""
-        return " within the budget" if "budget" in self.must_keep else ""
+        return " within the budget" if self.has_budget else ""
 
     def allowed(self, choice: Choice) -> bool:
         """Whether a choice keeps every limit."""

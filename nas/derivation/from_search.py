@@ -134,13 +134,13 @@ def argmax(request: Request) -> Derived:
     searched = read_searches(request, "argmax")
     # Slot by slot: of equal candidates the first one, also where another form of the network ties.
     choice: Choice = tuple(searched.log_pi_LC.argmax(axis=1).tolist())
-    choices, words = [choice], request.within
-    if request.within or not request.allowed(choice):
+    choices, words = [choice], request.budget_words
+    if request.has_budget or not request.allowed(choice):
         likeliest = islice(_likeliest(request, searched), MOST_RANKED)
         choices = [choice for _, choice in likeliest]
         if not choices:
             raise _no_layout("argmax", request)
-        if not request.allowed(choice) and not request.within:
+        if not request.allowed(choice) and not request.has_budget:
             words = f" with {request.config.least_context} or more blocks that read context,"
     layouts = tuple(request.networks.layout(choice) for choice in choices)
     evidence = searched.evidence(f"argmax{words} of {searched.averaged}")

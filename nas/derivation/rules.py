@@ -160,5 +160,5 @@ def random_layout(request: Request) -> Derived:
     choice = next(filter(request.allowed, drawn), None)
     if choice is None:
         raise ValueError(f"random: no draw is within {request.must_keep}; give more room")
-    evidence = Evidence(method=f"random, seed {request.config.seed}{request.within}")
+    evidence = Evidence(method=f"random, seed {request.config.seed}{request.budget_words}")
     return Derived(layout=request.networks.layout(choice), evidence=evidence)

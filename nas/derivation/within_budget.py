@@ -26,7 +26,7 @@ _TRIES, _NARROWER = 4, 0.95
 
 
 @dataclass(frozen=True)
-class Within:
+class BudgetedDerivation:
     """What a method derives within a budget."""
 
     request: Request

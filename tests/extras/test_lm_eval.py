@@ -17,7 +17,7 @@ from data import Tokenizer, load_tokenizer
 from data.tokenizers.tokenizer import Bytes
 from export.lm_eval import ParnasLM
 from model import Sampling, generate, load_model
-from pipeline.run_files import describe
+from pipeline.run_files import read_model_folder
 from tests.model.tiny import candidate
 from tests.refusal import refused
 from tests.tools.test_evaluate import save_folder
@@ -95,7 +95,7 @@ def test_documents_are_independent_and_score_as_in_an_evaluation(
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.txt").write_text(text)
     files = [tmp_path / f"{number}.txt" for number in range(3)]
-    saved = describe(folder)
+    saved = read_model_folder(folder)
 
     def nats(*paths: Path, streams: int) -> float:
         cut = saved.cut | {"streams": streams}

@@ -28,7 +28,7 @@ def touched(*paths: Path) -> None:
         ["architectures/experiment.yaml"],
         ["sweep/experiment.yaml"],
         ["sweep/study.db"],
-        ["one/seed-100/trial.log"],
+        ["one/seed-100/job.log"],
     ],
 )
 def test_what_a_command_writes_first_makes_a_run_folder(tmp_path: Path, written: list[str]) -> None:

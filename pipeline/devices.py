@@ -2,10 +2,14 @@
 
 import os
 import re
+import shutil
+from pathlib import Path
 
 import torch
 
 from training.launch import Launch
+
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def find_device(name: str, key: str = "run.device") -> torch.device:
@@ -42,6 +46,17 @@ def set_precision(precision: str, device: torch.device) -> str | None:
     if new and precision == "float32":
         return "run.precision is float32: this GPU is faster with run.precision=tf32 or bfloat16"
     return None
+
+
+def missed_gpu() -> str | None:
+    """A warning where torch finds no GPU though the machine has a driver of NVIDIA's."""
+    if torch.cuda.is_available() or not (_DRIVER.exists() or shutil.which("nvidia-smi")):
+        return None
+    return (
+        f"warning: this machine has an NVIDIA driver, but torch {torch.__version__} (built for "
+        f"CUDA {torch.version.cuda or 'none'}) finds no GPU and the CPU is used: install a newer "
+        "driver, or a torch for this one (TORCH_INDEX=URL make setup), or set run.device=cpu"
+    )
 
 
 def share_of_gpus(place: int) -> str | None:

@@ -17,7 +17,7 @@ from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
 from nas.search.config import DEFAULT_SHARE, check_schedules
 from nas.search.plan import SearchPlan
-from pipeline.devices import find_device, gpu_of, set_precision
+from pipeline.devices import find_device, gpu_of, missed_gpu, set_precision
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import retrain_folder, run_folders, search_folder
 from training.config import steps_in
@@ -318,7 +318,8 @@ def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPl
     if device.type == "cpu":
         keep_freed_memory()
     progress = say if ranks.is_first else lambda line: None
-    if remark := set_precision(run.precision, device):
+    remarks = (set_precision(run.precision, device), missed_gpu() if run.device == "auto" else None)
+    for remark in filter(None, remarks):
         progress(remark)
     progress(f"{data.corpus}: reading the text")
     # One process of each machine builds what is not in the cache, the others find it there.

@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from pipeline.devices import (
-    find_device,
-    set_precision,
-)
+from pipeline.devices import find_device, set_precision
+from tests.pipeline.conftest import PlanWith
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> list[torch.device]:
@@ -51,3 +49,17 @@ def test_float32_on_a_gpu_that_has_better_is_said(monkeypatch: pytest.MonkeyPatc
     assert "tf32" in (set_precision("float32", gpu) or "")
     assert set_precision("tf32", gpu) is set_precision("bfloat16", cpu) is None
     assert set_precision("float32", cpu) is None
+
+
+def test_a_gpu_that_torch_does_not_find_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], plan_with: PlanWith
+) -> None:
+    """Where NVIDIA's driver is there: its tool, or its file."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    plan_with("run.device=auto")
+    said = capsys.readouterr().err
+    assert said.startswith("warning: this machine has an NVIDIA driver, but torch ")
+    assert "TORCH_INDEX=URL make setup" in said
+    plan_with("run.device=cpu")
+    assert "NVIDIA" not in capsys.readouterr().err

@@ -199,9 +199,10 @@ def _opponents(
 def _check_sizes(plan: RunPlan, architecture: Architecture) -> None:
     """ValueError where opponents would be of other sizes or read another text."""
     check_tokenizer(plan.prepared.tokenizer, architecture)
-    ours = {"slots": len(plan.slots), **plan.sizes}
+    ours = {"slots": len(plan.slots), **plan.sizes, **dict(plan.sizes["options"])}
     ours |= {f"candidates[{candidate.label}]": candidate for candidate in plan.candidates}
-    theirs = {key: getattr(architecture, key) for key in plan.sizes} | {
+    theirs = {key: getattr(architecture, key) for key in plan.sizes if key != "options"} | {
+        **dict(architecture.options),
         "slots": len(architecture.slots),
         **{f"candidates[{slot.label}]": slot for slot in architecture.slots},
     }

@@ -293,7 +293,7 @@ def test_a_tracker_is_an_extra_that_is_named_where_it_is_missing(
     tracker: str,
 ) -> None:
     monkeypatch.setattr("utils.validation.find_spec", lambda name: None)
-    arguments = [experiment_file, "--run", tmp_path / "run", f"--{tracker}"]
+    arguments = [experiment_file, "--run", tmp_path / "run", *settings(f"run.trackers=[{tracker}]")]
     for more in ([], ["--check"]):
         assert f"pip install '{tracker}>=" in refused(search, capsys, *arguments, *more)
     assert not (tmp_path / "run").exists()

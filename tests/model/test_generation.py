@@ -106,7 +106,9 @@ def test_prompts_that_cannot_be_read_are_refused() -> None:
     for prompts in ([], [[1], []]):
         with pytest.raises(ValueError, match="a prompt holds no id"):
             generate(small(), prompts, 3)
-    with pytest.raises(ValueError, match=f"id {VOCABULARY} is not below"):
+    with pytest.raises(
+        ValueError, match=f"ids from {VOCABULARY} to {VOCABULARY}, but the vocabulary"
+    ):
         generate(small(), [[VOCABULARY]], 3)
     assert generate(small(), [[1]], 0) == [[]]
 

@@ -29,12 +29,9 @@ setup: .venv/.ok ## make .venv
 .venv/.ok: requirements.lock pyproject.toml tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py
 
-# Of the search's networks the best one alone, and no second seeds: the demo is to take minutes.
-FEW := --set derive.top=1 --set derive.probes.final_seeds=1
-
 demo: .venv/.ok ## search, derive, retrain, compare on the built-in corpus
 	$(BIN) search.py configs/quickstart.yaml
-	$(BIN) derive.py runs/quickstart --workers 2 $(FEW)
+	$(BIN) derive.py runs/quickstart --workers 2
 	$(BIN) retrain.py runs/quickstart
 	$(BIN) compare.py runs/quickstart
 

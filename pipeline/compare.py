@@ -182,7 +182,7 @@ def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 
     waiting = [training for training in every if not _result_path(*training).exists()]
     if len(waiting) < len(every):
         announce(f"trained already: {len(every) - len(waiting)} of {len(every)}")
-    countdown = Countdown(len(waiting))
+    countdown = Countdown(len(waiting), jobs)
     if jobs > 1 and waiting:
         announce(f"training {len(waiting)} models, {jobs} at a time; each says more in its log")
         with StopRequest().listening() as stop:

@@ -80,8 +80,10 @@ def derivation(
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
     request = request_of(plan, config, _searches_read(plan, config, seeds))
-    trained = train or LayoutTrainings(plan, workers)
-    request = replace(request, score=scores.score, train=trained)
+    trainings = LayoutTrainings(plan, workers)
+    request = replace(
+        request, score=scores.score, train=train or trainings, foresee=trainings.foresee
+    )
     budgeted, times = None, tuple[TimedCost, ...]()
     if config.budget.amounts:
         from nas.derivation.within_budget import BudgetedDerivation

@@ -110,20 +110,36 @@ def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None
 
 
 class Countdown:
-    """How many of so many runs are done, and about how long the others take."""
+    """How many of so many runs are done, and about how long the others take.
 
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total, self._clock, self._lock = total, clock, threading.Lock()
-        self._done, self._began_s = 0, clock()
+    `workers` run at a time, and end at about the same time. A run's work is in any unit.
+    """
 
-    def line(self, words: str) -> str:
+    def __init__(
+        self, runs: int, workers: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._workers, self._clock, self._lock = workers, clock, threading.Lock()
+        self._done, self._work, self._began_s = 0, 0.0, clock()
+        self.expect(runs, runs)
+
+    def expect(self, runs: int, work: float) -> None:
+        """From now on so many runs, and so much work, are to come."""
+        self._rest, self._rest_work = runs, work
+
+    def leave_out(self, runs: int, work: float = 1.0) -> None:
+        """So many of those to come, of so much work each, were done earlier."""
+        self.expect(self._rest - runs, self._rest_work - runs * work)
+
+    def line(self, words: str, work: float = 1.0) -> str:
         """The words about a run that is done, between its number and the time that is left."""
         with self._lock:
-            self._done += 1
-            rest = self._total - self._done
-            left_s = (self._clock() - self._began_s) / self._done * rest
-            left = f"; about {duration(left_s)} left" if rest else ""
-            return f"[{self._done}/{self._total}] {words}{left}"
+            self._done, self._work = self._done + 1, self._work + work
+            self.leave_out(1, work)
+            beside = min(-self._done % self._workers * work, self._rest_work)
+            spent_s = self._clock() - self._began_s
+            left_s = spent_s / (self._work + beside) * (self._rest_work - beside)
+            left = f"; about {duration(left_s)} left" if self._rest and left_s >= 1 else ""
+            return f"[{self._done}/{self._done + self._rest}] {words}{left}"
 
 
 def run_all(

@@ -46,6 +46,12 @@ PROBES, FINALS = "probes", "finals"
 _DIVERGED = "diverged.json"
 # Seeds of trainings: far from those of searches and retrainings, and others for each derive.seed.
 _FIRST_SEED, _SEEDS = 1000, 100
+# Of a training, in trainings of full length.
+_WORK: dict[Length, float] = {"half": 0.5, "full": 1.0}
+_LESS = (
+    "the time that is left is shown when the first has ended; with fewer: --set derive.top=1 "
+    "--set derive.probes.final_seeds=1; with none: --method argmax"
+)
 
 
 @dataclass
@@ -191,6 +197,20 @@ class LayoutTrainings:
 
     plan: RunPlan
     workers: int = 1
+    _countdown: Countdown | None = field(init=False, default=None)
+
+    def foresee(self, words: str, half: int, full: int) -> None:
+        """Say how many trainings are to come at most, and at first how to do with less.
+
+        The time that is left counts all of them.
+        """
+        counts = {f"{self.plan.stages.steps:,} steps": full, "half as many": half}
+        said = " and ".join(f"{count} of {length}" for length, count in counts.items() if count)
+        say(f"{words}: at most {half + full} trainings, {said}; {self.workers} at a time")
+        if self._countdown is None:
+            say(_LESS)
+            self._countdown = Countdown(0, self.workers)
+        self._countdown.expect(half + full, half * _WORK["half"] + full)
 
     def __call__(
         self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
@@ -202,18 +222,19 @@ class LayoutTrainings:
         self._claim(length)
         jobs = [self._job(layout, length, seed) for seed in seeds for layout in layouts]
         waiting = [job for job in jobs if _nats_of(job) is None]
-        if len(waiting) < len(jobs):
-            say(f"trained already: {len(jobs) - len(waiting)} of {len(jobs)}")
-        countdown = Countdown(len(waiting))
+        countdown, work = self._countdown or Countdown(len(jobs), self.workers), _WORK[length]
+        if there := len(jobs) - len(waiting):
+            say(f"trained already: {there} of {len(jobs)}")
+            countdown.leave_out(there, work)
 
         def done(job: Job) -> None:
-            say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats"))
+            say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats", work))
             remove_weights(job.folder)
 
         def diverged(job: Job, words: str) -> None:
             # Begun again it would diverge again: what is drawn does not change.
             write_whole(job.folder / _DIVERGED, json.dumps({"diverged": words}) + "\n")
-            say(countdown.line(f"{job.name}: {words}; it counts as the worst"))
+            say(countdown.line(f"{job.name}: {words}; it counts as the worst", work))
             remove_weights(job.folder)
 
         # Only now: what comes between trainings, such as scoring layouts, ends at once by itself.
@@ -236,7 +257,7 @@ class LayoutTrainings:
         settings: dict[str, object] = {"run.threads": 1}
         if length == "full":
             return with_settings(self.plan.experiment, settings)
-        steps = settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
+        steps = settings["retrain.steps"] = _half(self.plan)
         try:
             return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
         except ValueError as error:
@@ -249,6 +270,10 @@ class LayoutTrainings:
         seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + number
         letters, folder = layout_letters(layout), self._folder(length)
         return layout_job(self._experiment(length), letters, seed, folder)
+
+
+def _half(plan: RunPlan) -> int:
+    return max(1, plan.stages.first // 2)
 
 
 def seeds_trained(run_dir: Path) -> list[int]:

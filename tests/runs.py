@@ -23,7 +23,8 @@ PROGRESS = (
     "preparing the opponents: ",
     "measuring ",
     "of ",
-    "predictor: probes ",
+    "predictor: ",
+    "the time that is left ",
     "trained already: ",
 )
 Capture = pytest.CaptureFixture[str]

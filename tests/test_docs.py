@@ -1,6 +1,7 @@
 """README and docs: links, commands, named files and code blocks are those of the repository."""
 
 import ast
+import json
 import re
 import shlex
 import tokenize
@@ -157,6 +158,30 @@ def test_the_table_of_blocks_says_what_is_counted() -> None:
         flops = block.flops(1, 128, block.memory_rows)
         counted = [f"{number / model.d_model**2:.1f}" for number in (numbers, flops / 2)]
         assert [letter, weights, products] == [BLOCKS[kind].letter, *counted], kind
+
+
+def test_the_demo_is_the_same_four_commands_everywhere_and_all_its_settings_are_in_the_file() -> (
+    None
+):
+    (readme,) = (block for block in blocks(ROOT / "README.md", "") if "search.py" in block)
+    cells = json.loads((ROOT / "docs/parnas.ipynb").read_text(encoding="utf-8"))["cells"]
+    scripts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    notebook = "".join(one for one in scripts if one.startswith("%%bash"))
+    for name, value in {
+        '"$CONFIG"': "configs/quickstart.yaml",
+        '"$RUN"': "runs/quickstart",
+    }.items():
+        assert f'"{value}"' in scripts[0]
+        notebook = notebook.replace(name, value)
+    demo = (ROOT / "Makefile").read_text().partition("\ndemo:")[2].partition("\n\n")[0]
+    makefile = demo.replace("$(BIN)", "python")
+    first, *others = (
+        [" ".join(call.split()) for call in re.findall(r"python \w+\.py [^#\n%]*", text)]
+        for text in (makefile, readme, notebook.replace(" --run runs/quickstart", ""))
+    )
+    assert len(first) == 4
+    assert others == [first, first]
+    assert "--set" not in makefile
 
 
 def test_readme_and_the_map_stay_short() -> None:

@@ -129,6 +129,7 @@ class Request:
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
         train: validation nats of layouts, all with the first seed, then with the next one;
             infinite where a training diverged; for methods that train.
+        foresee: is told what they will train at most, as `Trainings` is.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
         tie_slots: slots so many apart share their weights; None: none do.
     """
@@ -141,6 +142,7 @@ class Request:
     search_steps: int = 0
     score: Callable[[Layout], Score] | None = None
     train: Train | None = None
+    foresee: Callable[[str, int, int], None] = lambda words, half, full: None
     alpha_learned: bool = True
     tie_slots: int | None = None
     limits: tuple[Limit, ...] = ()
@@ -155,7 +157,9 @@ class Request:
         assert self.train is not None
         train, layouts = self.train, space.layouts
         return Trainings(
-            lambda numbers, *how: train([layouts[number] for number in numbers], *how), say
+            lambda numbers, *how: train([layouts[number] for number in numbers], *how),
+            say,
+            self.foresee,
         )
 
     @property

@@ -47,14 +47,16 @@ class Finals:
         """See `Method`."""
         first, *others = self.seeds
         named, results = self.named(space), train.results
-        train.say(f"finals: networks of rules and searches, at full length: {len(named)}")
+        again = min(self.again + any(n in space.rule_of for n in named), len(named))
+        words = f"finals: networks of rules and searches ({len(named)})"
+        words += ", then the best of them again" if others else ""
+        train.foresee(words, 0, len(named) + again * len(others))
         train(named, "full", [first])
         order = sorted(named, key=lambda n: (results[Training(n, "full", first)], n))
         rule = next((number for number in order if number in space.rule_of), None)
         chosen = [*dict.fromkeys([*order[: self.again], *([] if rule is None else [rule])])]
         if others:
-            count = len(chosen) * len(others)
-            train.say(f"finals: the best of them again; trainings: {count}")
+            train.foresee("finals: the best of them again", 0, len(chosen) * len(others))
             train(chosen, "full", others)
         nats = {
             number: fmean(results[Training(number, "full", seed)] for seed in self.seeds)

@@ -229,6 +229,9 @@ class Predictor:
     def __call__(self, space: Space, train: Trainings) -> Answer:
         """See `Method`."""
         features, probed = features_of(space, self.priors), list[int]()
+        finals = min(self.finalists + 1, len(space)) * len(self.final_seeds)
+        words = "predictor: short trainings, then the best networks and the best rule"
+        train.foresee(words, min(self.cap, len(space)), finals)
         for batch in self.batches(space, features, train.results, probed):
             numbers = f"{len(probed) + 1} to {len(probed) + len(batch)} of at most {self.cap}"
             train.say(f"predictor: probes {numbers}, of {len(space):,} networks")
@@ -239,7 +242,8 @@ class Predictor:
         rules = sorted(space.rule_of, key=lambda number: (mean_N[number], number))
         best = mean_N.argsort(kind="stable").tolist()[: self.finalists]
         chosen = list(dict.fromkeys([*best, *rules[:1]]))
-        train.say(f"predictor: {len(probed)} probes done; finals: {len(chosen)} at full length")
+        words = f"predictor: {len(probed)} probes done; the best networks and the best rule"
+        train.foresee(words, 0, len(chosen) * len(self.final_seeds))
         train(chosen, "full", self.final_seeds)
         results = train.results
         diverged = {

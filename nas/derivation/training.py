@@ -89,11 +89,13 @@ class Space:
 class Trainings:
     """Train networks by their numbers and remember what came of it, in order.
 
-    `train` gives nats of all networks with the first seed, then with the next one.
+    `train` gives nats of all networks with the first seed, then with the next one; `foresee` is
+    told, with words, how many trainings of half and of full length are to come at most.
     """
 
     train: Callable[[Sequence[int], Length, Sequence[int]], Iterable[float]]
     say: Callable[[str], None] = lambda line: None
+    foresee: Callable[[str, int, int], None] = lambda words, half, full: None
     results: dict[Training, float] = field(default_factory=dict)
 
     def __call__(self, networks: Sequence[int], length: Length, seeds: Sequence[int]) -> None:

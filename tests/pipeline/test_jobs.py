@@ -50,6 +50,20 @@ def test_a_countdown_says_how_long_the_others_take_about() -> None:
     ]  # fmt: skip
 
 
+def test_a_countdown_counts_all_stages_and_those_that_run_beside() -> None:
+    times_s = iter([0.0, 10.0, 10.0, 30.0, 30.0, 50.0])
+    countdown = Countdown(0, workers=2, clock=lambda: next(times_s))
+    # Two of half length and four of full.
+    countdown.expect(7, 2 * 0.5 + 5)
+    countdown.leave_out(1)
+    lines = [countdown.line("a", 0.5), countdown.line("a", 0.5)]
+    lines += [countdown.line("a") for _ in range(3)]
+    assert lines == [
+        "[1/6] a; about 0:40 left", "[2/6] a; about 0:40 left", "[3/6] a; about 0:20 left",
+        "[4/6] a; about 0:20 left", "[5/6] a",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("device", "gpus"), [("auto", {"0", "1"}), ("cpu", {None})])
 def test_runs_at_a_time_have_a_gpu_each(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, gpus: Any

@@ -20,7 +20,7 @@ from nas.derivation.config import DeriveConfig
 from pipeline import layout_scores
 from pipeline.experiment import load_experiment
 from pipeline.jobs import layout_job
-from tests.runs import ROOT, refused, run, run_jobs_here, settings
+from tests.runs import ROOT, Capture, refused, run, run_jobs_here, settings
 
 METHOD = ("--method", "predictor")
 # A space of six networks: all of them are probed.
@@ -74,6 +74,27 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     before = len(jobs)
     run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)
     assert len(jobs) == before, "nothing is trained twice"
+
+
+@pytest.mark.parametrize("method", ["finals", "predictor"])
+def test_how_many_trainings_are_to_come_is_said_before_the_first_one(
+    experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture, method: str
+) -> None:
+    run(derive, experiment_file, "--run", tmp_path / "run", "--method", method, *SMALL)
+    shown = [line for line in capsys.readouterr().err.splitlines() if "loading" not in line]
+    at_first = next(line for line in shown if " at most " in line)
+    assert shown.index(at_first) < next(i for i, line in enumerate(shown) if line[0] == "[")
+    (most, full) = map(int, re.findall(r"at most (\d+) trainings, (\d+) of 8 steps", at_first)[0])
+    assert most >= len(jobs)
+    assert (most > full) == (method == "predictor")
+    assert "derive.top=1" in shown[shown.index(at_first) + 1]
+    done = [line for line in shown if line[0] == "["]
+    # Of all stages, and the last one is the last.
+    assert [line.split("]")[0].split("/")[0] for line in done] == [
+        f"[{at}" for at in range(1, len(jobs) + 1)
+    ]
+    assert done[0].startswith(f"[1/{most}]")
+    assert done[-1].startswith(f"[{len(jobs)}/{len(jobs)}]")
 
 
 def tried(folder: Path) -> list[dict[str, str]]:
@@ -139,7 +160,8 @@ def test_what_is_trained_is_not_trained_again(
     assert jobs[count:] == [jobs[2]]
     said = "".join(capsys.readouterr())
     assert re.search(r"trained already: (\d+) of \1\n", said), "by the second one"
-    assert f"[1/1] {jobs[2]}: validation" in said
+    # Of finals is known only later that they are there too.
+    assert re.search(rf"\[1/\d\] {jobs[2]}: validation", said)
 
 
 @pytest.mark.slow

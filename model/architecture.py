@@ -14,7 +14,7 @@ from pydantic import (
 from model.blocks import Candidate
 from model.config import NO_OPTIONS, ModelOptions, SoftmaxConfig
 from model.layout import Network, layout_letters, network_of, tied_slots
-from utils.validation import Section, dotted, explain
+from utils.validation import Section, dotted, explain, too_many_values
 
 Share = Annotated[float, Field(ge=0, le=1)]
 _MOST_SHOWN = 20
@@ -217,8 +217,10 @@ class Architecture(Section):
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str | bytes, source: str) -> "Architecture":
+    def from_json(cls, text: str, source: str) -> "Architecture":
         """The inverse of `to_json`; ValueError has a line for each problem of the text."""
+        if (words := too_many_values(text)) is not None:
+            raise ValueError(f"{source}: {words}")
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:

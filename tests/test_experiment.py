@@ -246,6 +246,25 @@ def test_a_file_that_is_no_experiment_is_one_line(problems, text, line):
     assert problems(text) == [f"x.yaml:{line}"]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [" + "1," * 400_000 + "]\n", "x.yaml:1: more than 300,000 values, which no"),
+        # Each of seven lines is ten times the one before.
+        (
+            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 7)),
+            "x.yaml:1: more than 300,000 values; give fewer",
+        ),
+    ],
+)
+def test_more_values_than_an_experiment_has_are_refused_before_they_are_judged(
+    problems, text, words
+):
+    (line,) = problems(text)
+    assert line.startswith(words)
+
+
 def test_an_empty_file_lacks_its_sections(problems):
     missing = [f"x.yaml:1: {name}: missing; it has no default" for name in
                ("data", "model", "search", "retrain")]  # fmt: skip

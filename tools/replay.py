@@ -125,9 +125,9 @@ def unpack(path: Path, folder: Path) -> dict[str, str]:
 
     try:
         with zipfile.ZipFile(path) as archive:
-            hashes: dict[str, str] = json.loads(archive.read(MANIFEST))
             if (size := sum(info.file_size for info in archive.infolist())) > _MOST_BYTES:
                 raise ValueError(f"unpacks to {size:,} bytes, more than {_MOST_BYTES:,}")
+            hashes: dict[str, str] = json.loads(archive.read(MANIFEST))
             for name, digest in hashes.items():
                 if {"..", ""} & {*re.split(r"[/\\:]", name)}:
                     raise ValueError(f"holds the unsafe name {name!r:.200}")

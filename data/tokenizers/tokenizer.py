@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from data.text import to_bytes
 from utils.validation import first_problem
@@ -158,7 +158,8 @@ class TokenizerFile(BaseModel):
     vocabulary_size: int = Field(ge=1, le=_LARGEST)
     digest: str = Field(max_length=200)
     lower_case: bool
-    ranks: tuple[_Rank, ...]
+    # Of millions one that is wrong says enough.
+    ranks: Annotated[tuple[_Rank, ...], FailFast()]
 
 
 def read_tokenizer_file(folder: Path) -> TokenizerFile:

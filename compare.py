@@ -28,17 +28,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="trainings at a time, each with its share of the cores; nothing is timed meanwhile",
     )  # fmt: skip
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
         cli.refuse_several("compare.py")
-        from pipeline.compare import finish_comparison, train_contestants
         from pipeline.experiment import experiment_of
-        from pipeline.opponents import contestants
-        from pipeline.plan import set_up
-        from pipeline.run_files import record_command
+        from pipeline.run_files import chosen_architecture, record_command
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
+        chosen_architecture(run_dir)
+        cli.loading("torch")
+        from pipeline.compare import finish_comparison, train_contestants
+        from pipeline.opponents import contestants
+        from pipeline.plan import set_up
+
         plan = set_up(experiment, run_dir)
         front = []
         if arguments.pareto:

@@ -60,18 +60,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.method={arguments.method}")
     if arguments.seeds is not None:
         arguments.set.append(f"derive.searches={arguments.seeds}")
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
         cli.refuse_several("derive.py")
-        from pipeline.derive import derivation
         from pipeline.experiment import experiment_of
-        from pipeline.plan import set_up
-        from pipeline.run_files import record_command
+        from pipeline.run_files import check_searched, record_command
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         if problems := experiment.layout_problems():
             raise ValueError("\n".join(problems))
+        check_searched(experiment, run_dir, front=arguments.pareto is not None)
+        cli.loading("torch")
+        from pipeline.derive import derivation
+        from pipeline.plan import set_up
+
         plan = set_up(experiment, run_dir)
         if arguments.pareto is not None:
             from pipeline.pareto import derive_front

@@ -35,29 +35,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--layout", metavar="LAYOUT", help="letters, e.g. 'a d a d', or a registered derivation"
     )
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
-        from pipeline.derive import named_layout
+    with cli.user_errors(loads=None):
+        from model import load_architecture
         from pipeline.experiment import carried, experiment_of
+        from pipeline.run_files import chosen_architecture, record_command
+        from training.trackers import check_trackers
+
+        experiment, run_dir = experiment_of(arguments)
+        experiment.check_layout(arguments.layout)
+        check_trackers(experiment.run.trackers)
+        if arguments.check:
+            return cli.checked(arguments.experiment, experiment.warnings())
+        if arguments.architecture is not None:
+            load_architecture(arguments.architecture)
+        elif arguments.layout is None:
+            chosen_architecture(run_dir)
+        cli.loading("torch")
+        from pipeline.derive import named_layout
         from pipeline.plan import set_up
         from pipeline.retrain import (
-            check_layout,
             copy_chosen,
             find_architecture,
             finish_retrain,
             retrain_trainer,
             show_result,
         )
-        from pipeline.run_files import record_command
         from pipeline.summary import show_report
         from training.distributed import join
-        from training.trackers import check_trackers
 
         ranks = join()
-        experiment, run_dir = experiment_of(arguments)
-        check_layout(experiment, arguments.layout)
-        check_trackers(experiment.run.trackers)
-        if arguments.check:
-            return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir, ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
         with closing(retrain_trainer(plan, architecture)) as trainer:

@@ -25,22 +25,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__)
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
         from pipeline.experiment import experiment_of
-        from pipeline.plan import set_up
-        from pipeline.run_files import record_command
-        from pipeline.search import check_searchable, finish_searches, run_searches
-        from training.distributed import join
+        from pipeline.run_files import record_command, search_folder
+        from training.run_dir import is_claimed
         from training.trackers import check_trackers
 
-        ranks = join()
         experiment, run_dir = experiment_of(arguments)
-        check_searchable(experiment)
+        experiment.check_searchable()
         check_trackers(experiment.run.trackers)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
-        plan = set_up(experiment, run_dir, ranks)
         seeds = arguments.seeds or [experiment.run.seed]
+        for seed in seeds:
+            is_claimed(search_folder(run_dir, seed), experiment.search_identity(), text_read=False)
+        cli.loading("torch")
+        from pipeline.plan import set_up
+        from pipeline.search import finish_searches, run_searches
+        from training.distributed import join
+
+        ranks = join()
+        plan = set_up(experiment, run_dir, ranks)
         run_searches(plan, seeds)
         ranks.leave()
         if argv is None:

@@ -25,11 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.worker and arguments.retry_failed:
         parser.error("--retry-failed: give it where the sweep was started, not with --worker")
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
         cli.refuse_several("sweep.py")
         from pipeline.experiment import experiment_of
-        from pipeline.search import check_searchable
-        from pipeline.sweep.run import join_sweep, start_sweep
 
         experiment, run_dir = experiment_of(arguments)
         if experiment.sweep is None:
@@ -37,11 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{arguments.experiment}: sweep: missing; say what to sweep, as "
                 "configs/sweep_quick.yaml does"
             )
-        check_searchable(experiment)
+        experiment.check_searchable()
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         if problems := experiment.layout_problems():
             raise ValueError("\n".join(problems))
+        cli.loading("torch")
+        from pipeline.sweep.run import join_sweep, start_sweep
+
         if arguments.worker:
             join_sweep(experiment, run_dir, arguments.workers)
         else:

@@ -67,9 +67,8 @@ def figures_of(folder: Path) -> dict[str, Any]:
     """What a finished search came to, by its last pi."""
     from nas.search.diagnostics import alpha_path, directedness
     from nas.search.plan import SearchPlan
-    from nas.search.trajectory import load_pi
     from pipeline.experiment import load_experiment
-    from utils.pi import entropy_share, margins
+    from utils.pi import entropy_share, load_pi, margins
 
     arrays = load_pi(folder / "pi.npz")
     pi_LC, alpha_NLC = arrays["pi"][-1], arrays["alpha"].astype(float)

@@ -169,7 +169,7 @@ FORMS: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
 def form_of(block: nn.Module) -> nn.Module:
     """The form of a block; ValueError names a kind that has none."""
     if (form := FORMS.get(type(block))) is None:
-        names = [name for name, kind in BLOCKS.items() if kind.block is type(block)]
+        names = [name for name, kind in BLOCKS.items() if kind.class_name == type(block).__name__]
         kind = names[0] if names else type(block).__name__
         raise ValueError(
             f"{kind}: no graph of any batch and length can hold this kind yet; derive a layout "

@@ -1,14 +1,16 @@
 """What an experiment says about the model: its sizes, its softmax, and options of all slots."""
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
-from model.blocks.dense import CHUNK, Activation
-from model.ops import Dropout
+from model.blocks.options import CHUNK, Activation
 from utils.validation import Section
+
+if TYPE_CHECKING:
+    from model.ops import Dropout
 
 
 class ModelOptions(Section):
@@ -277,8 +279,10 @@ class ModelConfig(ModelOptions):
         """What all slots have in common."""
         return ModelOptions(**{name: getattr(self, name) for name in ModelOptions.model_fields})
 
-    def dropouts(self) -> Dropout:
+    def dropouts(self) -> "Dropout":
         """What training drops at each place."""
+        from model.ops import Dropout
+
         embedding, dense = self.dropout_embedding, self.dropout_dense
         return Dropout(
             residual=self.dropout,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.blocks import AddUp, Block, Candidate
-from model.blocks.base import Numbers
+from model.blocks import Candidate
+from model.blocks.base import AddUp, Block, Numbers
 from model.config import NO_OPTIONS, ModelOptions, SoftmaxConfig
 from model.layout import tied_slots
 from model.ops import NO_DROPOUT, Dropout, drop

@@ -47,18 +47,21 @@ def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
         for candidate in candidates
         if candidate.label == candidate.kind
     }
+    known = by_letter | by_label
     names: list[str] = []
     for word in text.split():
-        together = word not in by_label and set(word) <= set(by_letter)
-        names.extend(word if together else [word])
+        # Letters also where a few of them are none, whose positions are then named.
+        letters = sum(letter in by_letter for letter in word)
+        names.extend(word if word not in by_label and 2 * letters > len(word) else [word])
     if not names:
         raise ValueError(f"layout: names no slot; choose from {_choices(by_letter, by_label)}")
-    known = by_letter | by_label
     problems = [
         f"layout: position {position}: {name!r} is none of {_choices(by_letter, by_label)}"
         for position, name in enumerate(names, 1)
         if name not in known
     ]
+    if problems and set(text.lower()) <= {" ", *by_letter}:
+        raise ValueError(f"layout: {text!r} is in capitals; did you mean {text.lower()!r}?")
     if problems:
         raise ValueError("\n".join(problems))
     return tuple(known[name] for name in names)

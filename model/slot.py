@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.blocks import BLOCKS, Block, Candidate
+from model.blocks import BLOCKS, Candidate
+from model.blocks.base import Block
 from model.config import NO_OPTIONS, ModelOptions
 from model.ops import Dropout, add_dropped
 from model.state import Segment

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from model.blocks import Candidate
-from model.blocks.dense import DenseOptions
+from model.blocks.options import DenseOptions
 from model.layout import Layout, Network, network_of
 from utils.validation import Section
 

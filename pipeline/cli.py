@@ -302,20 +302,19 @@ class HelpWithDefaults(argparse.RawDescriptionHelpFormatter):
 
 
 @contextmanager
-def user_errors(loads: str = "torch") -> Iterator[None]:
+def user_errors(loads: str | None = "torch") -> Iterator[None]:
     """Turn the known endings of a command into a line on stderr and SystemExit with their code.
 
     Belongs around all of it, imports included. With PARNAS_TRACEBACK=1 in the environment the
-    traceback is printed as well. The package that it loads is named at once: importing it takes
-    seconds, on a cold disk half a minute. One of several processes ends here.
+    traceback is printed as well. What it `loads` is named first; None: what a command says itself
+    once it knows that it needs it. One of several processes ends here.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A path may hold what the terminal's encoding, or any, cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        launch = launched()
-        if loads not in sys.modules and (launch is None or not launch.rank):
-            print(f"loading {loads}", file=sys.stderr, flush=True)
+        if loads is not None:
+            loading(loads)
         yield
         sys.stdout.flush()
     except BaseException as error:
@@ -334,6 +333,12 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
             sys.stdout.flush()
             os._exit(code)
         raise SystemExit(code) from None
+
+
+def loading(package: str) -> None:
+    """Name a package before it is imported, which takes seconds, on a cold disk half a minute."""
+    if package not in sys.modules and ((launch := launched()) is None or not launch.rank):
+        print(f"loading {package}", file=sys.stderr, flush=True)
 
 
 def _ending(error: BaseException) -> tuple[str, int] | None:

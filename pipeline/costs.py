@@ -15,12 +15,11 @@ from nas.costs.budget import LayoutCost, parse_amount
 from nas.costs.latency import Latencies, Shapes, measure_latency
 from nas.costs.model import CostModel, counted
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
-from nas.search.trajectory import load_pi
 from pipeline.plan import RunPlan
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest
 from utils.files import csv_of, read_object, write_whole
-from utils.pi import softmax
+from utils.pi import load_pi, softmax
 from utils.screen import say
 
 # What computes a pass; a table does not outlive a change there.

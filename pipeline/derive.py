@@ -246,17 +246,6 @@ def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
         )
 
 
-def chosen_architecture(run_dir: Path) -> Architecture:
-    """The architecture that derive.py chose; ValueError where there is none."""
-    path = run_dir / "architecture.json"
-    if not path.exists():
-        raise ValueError(
-            f"{path}: not found; run derive.py {run_dir} first (--method layout, or of a rule, "
-            "needs no search)"
-        )
-    return load_architecture(path)
-
-
 def write_architecture(
     architecture: Architecture, experiment: Experiment, run_dir: Path
 ) -> Architecture:

@@ -205,6 +205,50 @@ class Experiment(Section):
         lines += [f"warning: {line} (derive.py will refuse it)" for line in self.layout_problems()]
         return lines
 
+    def identity_of(self, **sections: Any) -> dict[str, Any]:
+        """Whose folder a phase's is, before the text is read: its sections, precision and data."""
+        # Files count by their hash, not by where they lie.
+        data = self.data.model_dump(mode="json", exclude={"files", "tree"})
+        del data["tokenizer"]["model"]
+        return {"precision": self.run.precision, "data": data, **sections}
+
+    def search_identity(self) -> dict[str, Any]:
+        """The same of a search."""
+        return self.identity_of(model=self.model.identity(), search=self.search.identity())
+
+    def check_searchable(self) -> None:
+        """Raise ValueError where alpha has no choice, no gradient, or a misleading one."""
+        model, why = self.model, dict[str, str]()
+        count = len(model.candidates)
+        if count == 1:
+            raise ValueError(
+                f"model.candidates: {model.candidates[0].label} alone leaves a search no choice; "
+                "give another candidate, or train the layout itself (retrain.py --layout)"
+            )
+        if model.rezero:
+            why["rezero"] = "every factor begins with 0, where alpha gets no gradient"
+        if not model.last_norm:
+            why["last_norm"] = "without it the softmax sees how evenly slots mix candidates"
+        for name, reason in why.items():
+            raise ValueError(
+                f"model.{name}: not in a search among {count} candidates: {reason}; leave it at "
+                "its default, and retrain the layout with it (retrain.py --layout)"
+            )
+
+    def check_layout(self, layout: str | None) -> None:
+        """Raise ValueError where a layout of the command line is none of the experiment's."""
+        if layout is None or layout in DERIVATIONS:
+            return
+        from nas.derivation.rules import written_layout
+
+        try:
+            written_layout(layout, self.model.completed_candidates(), self.model.slots)
+        except ValueError as error:
+            message = "; ".join(str(error).splitlines())
+            # One word may be meant for a rule.
+            rules = f"; nor is {layout!r} a rule ({', '.join(DERIVATIONS)})" * (" " not in layout)
+            raise ValueError(f"--{message}{rules}") from None
+
     def layout_problems(self) -> list[str]:
         """Why derive.py will refuse what is asked of layouts; other commands take none of it."""
         derive, candidates = self.derive, self.model.completed_candidates()
@@ -220,7 +264,11 @@ class Experiment(Section):
                 written_layout(text, candidates, self.model.slots)
             except ValueError as error:
                 lines = [line.removeprefix("layout: ") for line in str(error).splitlines()]
-                remedy = [reference_remedy(candidates)] if key == "reference" else []
+                remedy = []
+                if key == "reference":
+                    # Not another experiment for the sake of what costs are shares of.
+                    lines[0] = lines[0].partition("; give as many")[0]
+                    remedy = [reference_remedy(candidates)]
                 problems.append(f"derive.{key}: {'; '.join([*lines, *remedy])}")
         if (problem := context_problem(derive, candidates, self.model.slots)) is not None:
             problems.append(problem)

@@ -12,7 +12,6 @@ from pipeline.costs import cost_model
 from pipeline.derive import (
     architecture_of,
     check_tokenizer,
-    chosen_architecture,
     derive,
     request_of,
     write_architecture,
@@ -20,6 +19,7 @@ from pipeline.derive import (
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
 from pipeline.retrain import claim_retraining
+from pipeline.run_files import chosen_architecture
 from training.run_dir import identity_hash
 from utils.kept import Kept
 from utils.screen import say

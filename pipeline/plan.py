@@ -241,23 +241,12 @@ class RunPlan:
 
     def identity(self, **sections: Any) -> dict[str, Any]:
         """Whose folder a phase's is: its own sections and what it computes with and of."""
-        # Files count by their hash, not by where they lie.
-        data = self.experiment.data.model_dump(mode="json", exclude={"files", "tree"})
-        del data["tokenizer"]["model"]
-        return {
-            "precision": self.experiment.run.precision,
-            "data": data,
-            **sections,
-            **self.inputs(),
-        }
+        return {**self.experiment.identity_of(**sections), **self.inputs()}
 
     @cached_property
     def search_identity(self) -> dict[str, Any]:
         """Whose folder a search's is; all seeds of an experiment have the same."""
-        return self.identity(
-            model=self.experiment.model.identity(),
-            search=self.experiment.search.identity(),
-        )
+        return {**self.experiment.search_identity(), **self.inputs()}
 
     def files(self) -> dict[str, str]:
         """What each phase saves in its own folder before step 0."""

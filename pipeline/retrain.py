@@ -9,21 +9,18 @@ from typing import Any
 import torch
 
 from model import Architecture, build_model, load_architecture, save_model
-from nas.derivation import DERIVATIONS
-from nas.derivation.rules import written_layout
 from pipeline.derive import (
     architecture_hash,
     blind_caveats,
     check_tokenizer,
-    chosen_architecture,
     derive,
     named_layout,
     network_hash,
     write_architecture,
 )
-from pipeline.experiment import Experiment, idle_clusters
+from pipeline.experiment import idle_clusters
 from pipeline.plan import RunPlan
-from pipeline.run_files import MODEL_FILES, read_result
+from pipeline.run_files import MODEL_FILES, chosen_architecture, read_result
 from pipeline.summary import (
     memory_line,
     model_lines,
@@ -41,20 +38,6 @@ from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
 from utils.files import folder_made_whole, write_whole
 from utils.screen import announce
-
-
-def check_layout(experiment: Experiment, layout: str | None) -> None:
-    """Raise ValueError where a layout of the command line is none of the experiment's."""
-    if layout is None or layout in DERIVATIONS:
-        return
-    model = experiment.model
-    try:
-        written_layout(layout, model.completed_candidates(), model.slots)
-    except ValueError as error:
-        message = "; ".join(str(error).splitlines())
-        # One word may be meant for a rule.
-        rules = f"; nor is {layout!r} a rule ({', '.join(DERIVATIONS)})" * (" " not in layout)
-        raise ValueError(f"--{message}{rules}") from None
 
 
 def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> Architecture:

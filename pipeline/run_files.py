@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from data import Tokenizer, load_tokenizer
+from nas.derivation import RULES, SEARCHED, TRAINED
 from pipeline.cli import INTERPRETER_IN_FILES, is_run_folder, resume_command
-from training.run_dir import read_rows
+from training.run_dir import is_claimed, read_rows
 from utils.files import append_line, read_object, why_not_ours
+from utils.pi import load_pi
 
 if TYPE_CHECKING:
     from model import Architecture
+    from pipeline.experiment import Experiment
     from pipeline.plan import RunPlan
 
 # What made the run, a line each.
@@ -57,6 +58,33 @@ def retrain_folder(run: Path, name: str, seed: int) -> Path:
     return run / "retrain" / name / f"seed-{seed}"
 
 
+def check_searched(experiment: "Experiment", run: Path, *, front: bool) -> None:
+    """Raise ValueError where a derivation, or a front, needs a search that is not there.
+
+    Or that is of another experiment, as far as that is known before the text is read.
+    """
+    derive = experiment.derive
+    for seed in derive.searches or [experiment.run.seed]:
+        path = search_folder(run, seed) / "pi.npz"
+        if front or derive.method in SEARCHED or (derive.searches and derive.method in TRAINED):
+            load_pi(path)
+        if front or derive.method not in RULES:
+            is_claimed(path.parent, experiment.search_identity(), text_read=False)
+
+
+def chosen_architecture(run_dir: Path) -> "Architecture":
+    """The architecture that derive.py chose; ValueError where there is none."""
+    from model import load_architecture
+
+    path = run_dir / "architecture.json"
+    if not path.exists():
+        raise ValueError(
+            f"{path}: not found; run derive.py {run_dir} first (--method layout, or of a rule, "
+            "needs no search)"
+        )
+    return load_architecture(path)
+
+
 def phase_folders(run: Path) -> list[Path]:
     """The folders of the searches and trainings that a run has, by name."""
     return [path.parent for path in sorted(run.glob("search/seed-*/identity.json"))] + [
@@ -77,6 +105,8 @@ def record_command(plan: "RunPlan", verb: str, **options: str | None) -> None:
     Beside what was typed stands what makes it again: the whole experiment, the verb's own options
     (nothing for one that takes no value), threads and processes.
     """
+    import torch
+
     row = {
         "command": resume_command(INTERPRETER_IN_FILES),
         "verb": verb,
@@ -106,16 +136,21 @@ class Saved:
     cut: dict[str, int]
 
 
-def read_model_folder(folder: Path) -> Saved:
-    """Read all of a model folder but the weights; ValueError where they do not fit together."""
-    from model import load_architecture
-    from model.saving import check_no_pickle
-
+def check_model_folder(folder: Path) -> None:
+    """Raise ValueError where a folder lacks what a model folder has; torch is not loaded."""
     if missing := [name for name in MODEL if not (folder / name).is_file()]:
         raise ValueError(
             f"{folder}: not a model folder ({', '.join(missing)} not found); "
             "give RUN/model or RUN/retrain/NAME/seed-N/model"
         )
+
+
+def read_model_folder(folder: Path) -> Saved:
+    """Read all of a model folder but the weights; ValueError where they do not fit together."""
+    from model import load_architecture
+    from model.saving import check_no_pickle
+
+    check_model_folder(folder)
     check_no_pickle(folder)
     architecture = load_architecture(folder / "architecture.json")
     tokenizer = load_tokenizer(folder)

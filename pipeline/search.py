@@ -20,9 +20,8 @@ from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.plan import SearchPlan, search_flops, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.search.tau import build_rho
-from nas.search.trajectory import Trajectory, load_pi, write_pi_csv
+from nas.search.trajectory import Trajectory, write_pi_csv
 from pipeline import cli
-from pipeline.experiment import Experiment
 from pipeline.plan import RunPlan
 from pipeline.summary import (
     CAVEATS,
@@ -45,25 +44,11 @@ from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
 from utils.files import write_whole
-from utils.pi import entropy_share, margins, softmax
+from utils.pi import entropy_share, load_pi, margins, softmax
 from utils.screen import announce
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0
-
-
-def check_searchable(experiment: Experiment) -> None:
-    """Raise ValueError where the model's options leave alpha no gradient, or a misleading one."""
-    model, why = experiment.model, dict[str, str]()
-    if model.rezero:
-        why["rezero"] = "every factor begins with 0, where alpha gets no gradient"
-    if not model.last_norm:
-        why["last_norm"] = "without it the softmax sees how evenly slots mix candidates"
-    for name, reason in why.items() if len(model.candidates) > 1 else ():
-        raise ValueError(
-            f"model.{name}: not in a search among {len(model.candidates)} candidates: {reason}; "
-            "leave it at its default, and retrain the layout with it (retrain.py --layout)"
-        )
 
 
 def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
@@ -84,7 +69,7 @@ def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
 
 def search_trainer(plan: RunPlan) -> Trainer:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
-    check_searchable(plan.experiment)
+    plan.experiment.check_searchable()
     model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)
     config = schedules.config

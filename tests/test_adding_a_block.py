@@ -31,7 +31,7 @@ def apply_diff(text: str, diff: str) -> str:
     """The text with a hunk's added lines; its other lines must stand there as they are."""
     before = "".join(line[1:] for line in diff.splitlines(True) if line[0] == " ")
     after = "".join(line[1:] for line in diff.splitlines(True))
-    assert text.count(before) == 1, f"the registry has no lines\n{before}"
+    assert text.count(before) == 1, f"the file has no lines\n{before}"
     return text.replace(before, after)
 
 
@@ -49,9 +49,10 @@ def test_the_page_followed_to_the_letter_adds_a_block(tmp_path: Path) -> None:
 
     (copy / named_file("py")).write_text(blocks(PAGE, "python")[0], encoding="utf-8")
     (copy / named_file("yaml")).write_text(blocks(PAGE, "yaml")[0], encoding="utf-8")
-    registry = copy / "model/blocks/__init__.py"
-    for diff in blocks(PAGE, "diff"):
-        registry.write_text(apply_diff(registry.read_text(encoding="utf-8"), diff))
+    files = ("options", "__init__", "__init__")
+    for name, diff in zip(files, blocks(PAGE, "diff"), strict=True):
+        file = copy / f"model/blocks/{name}.py"
+        file.write_text(apply_diff(file.read_text(encoding="utf-8"), diff))
 
     commands = [shlex.split(line) for block in blocks(PAGE, "") for line in block.splitlines()]
     assert {command[0] for command in commands} == {"make", "python"}

@@ -1,32 +1,93 @@
 """What takes long is named before it begins, and what was said is not said again."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from pipeline import cli
 from tests.runs import ROOT, Capture
 
+QUICKSTART = "configs/quickstart.yaml"
 
-def test_the_import_of_torch_is_announced_before_it_begins() -> None:
-    """Where torch cannot be imported, the announcement is there all the same, and first."""
-    code = (
-        "import sys, importlib.abc\n"
-        "class Refuse(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'torch': raise ModuleNotFoundError('none', name=name)\n"
-        "sys.meta_path.insert(0, Refuse())\n"
-        "import search; search.main(['x.yaml'])"
-    )
+
+WITHOUT_TORCH = """
+import importlib, importlib.abc, json, sys
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("none", name=name)
+
+sys.meta_path.insert(0, Refuse())
+for verb, *arguments in json.loads(sys.argv[1]):
+    try:
+        code = importlib.import_module(verb).main(arguments)
+    except SystemExit as end:
+        code = end.code
+    print(code, file=sys.stderr)
+"""
+
+
+def without_torch(*commands: list[str]) -> list[tuple[str, int]]:
+    """What commands say on stderr, and their exit codes, where torch cannot be imported."""
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    first, second = done.stderr.splitlines()
-    assert first == "loading torch"
+        [sys.executable, "-c", WITHOUT_TORCH, json.dumps(commands)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    said, endings = list[str](), list[tuple[str, int]]()
+    for line in done.stderr.splitlines():
+        if line.isdecimal():
+            endings.append(("\n".join(said), int(line)))
+            said = []
+        else:
+            said.append(line)
+    return endings
+
+
+def test_the_import_of_torch_is_announced_before_it_begins(tmp_path: Path) -> None:
+    """Where torch cannot be imported, the announcement is there all the same, and first."""
+    ((said, code),) = without_torch(["search", QUICKSTART, "--run", str(tmp_path)])
     remedy = "run `make setup`, then use .venv/bin/python"
-    assert second == f"the package torch is missing: {remedy}"
+    assert (said, code) == (f"loading torch\nthe package torch is missing: {remedy}", 2)
+
+
+def test_a_check_needs_no_torch() -> None:
+    commands = [
+        [verb, QUICKSTART, "--check"] for verb in ("search", "derive", "retrain", "compare")
+    ]
+    commands.append(["sweep", "configs/sweep_quick.yaml", "--check"])
+    assert without_torch(*commands) == [("", 0)] * len(commands)
+
+
+def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    """No search, no architecture, another experiment's folder, no such layout or model folder."""
+    other, run = tmp_path / "other", tmp_path / "run"
+    folder = other / "search" / "seed-0"
+    folder.mkdir(parents=True)
+    (folder / "identity.json").write_text('{"model": {"slots": 3}}')
+    first = f"{run}/search/seed-0/pi.npz: not found; run search.py first"
+    none = f"{run}/architecture.json: not found; run derive.py {run} first"
+    expected = {
+        ("derive", QUICKSTART, "--run", str(run), "--method", "argmax"): first,
+        ("derive", QUICKSTART, "--run", str(run), "--pareto"): first,
+        ("retrain", QUICKSTART, "--run", str(run)): none,
+        ("compare", QUICKSTART, "--run", str(run)): none,
+        ("retrain", QUICKSTART, "--layout", "aaxd"): "--layout: position 3: 'x' is none of a",
+        ("retrain", QUICKSTART, "--architecture", "x.json"): "x.json: No such file",
+        ("search", QUICKSTART, "--run", str(other)): f"{folder}: holds another experiment",
+        ("derive", QUICKSTART, "--run", str(other)): f"{folder}: holds another experiment",
+        ("tools.generate", str(run)): f"{run}: not a model folder",
+        ("tools.evaluate", str(run), "--data", "README.md"): f"{run}: not a model folder",
+        ("tools.export", str(run), "--to", "torch", str(tmp_path / "x")): f"{run}: not a model",
+    }
+    for (said, code), words in zip(
+        without_torch(*map(list, expected)), expected.values(), strict=True
+    ):
+        assert said.startswith(words), said
+        assert code == 2
 
 
 def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

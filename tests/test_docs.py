@@ -14,7 +14,7 @@ import torch
 from data.tokenizers import TOKENIZERS
 from data.tokenizers.tokenizer import Tokenizer
 from model import BLOCKS, Architecture, ModelConfig, SoftmaxConfig, build_model, save_model
-from model.blocks import Block
+from model.blocks.base import Block
 from model.ops import NO_DROPOUT
 from pipeline.experiment import load_experiment
 from tests.model.tiny import D_MODEL, candidate

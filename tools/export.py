@@ -31,10 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     exporter = EXPORTERS[arguments.to]
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
+        from pipeline.run_files import check_model_folder
         from utils.validation import check_installed
 
         check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)
+        check_model_folder(arguments.model)
+        cli.loading("torch")
         from export.source import check_target
         from utils.files import folder_made_whole
 

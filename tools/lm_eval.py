@@ -26,13 +26,16 @@ MOST = 2**30
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with cli.user_errors(loads="lm_eval"):
+    with cli.user_errors(loads=None):
+        from pipeline.run_files import check_model_folder
         from utils.validation import check_installed
 
         tasks = arguments.include_path
         if tasks is not None and not tasks.is_dir():
             raise ValueError(f"--include-path: {tasks}: not a folder; give one with YAML files")
         check_installed("tools.lm_eval", "lm-eval", ("lm_eval",))
+        check_model_folder(arguments.model)
+        cli.loading("lm_eval")
         run(arguments)
     return 0
 

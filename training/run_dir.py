@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from utils.files import append_line, named, read_object, write_whole
+
+if TYPE_CHECKING:
+    import torch
 
 Identity = Mapping[str, Any]
 _ROOT = Path(__file__).resolve().parent.parent
@@ -42,12 +43,17 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> None:
     write_whole(folder / "identity.json", text)
 
 
-def is_claimed(folder: Path, identity: Identity) -> bool:
-    """Whether a folder is this phase's own already; ValueError where it is another experiment's."""
+def is_claimed(folder: Path, identity: Identity, *, text_read: bool = True) -> bool:
+    """Whether a folder is this phase's own already; ValueError where it is another experiment's.
+
+    Before the text is read, of what the identity has already.
+    """
     path = folder / "identity.json"
     if not path.exists():
         return False
     saved = read_object(path)
+    if not text_read:
+        saved = {key: value for key, value in saved.items() if key in identity}
     if saved != json.loads(json.dumps(identity)):
         raise ValueError(_difference(folder, saved, identity))
     return True
@@ -119,13 +125,13 @@ def _difference(folder: Path, saved: Any, identity: Identity) -> str:
     )
 
 
-def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
+def environment(device: "torch.device", extra: Mapping[str, Any]) -> str:
     """What a run ran on, as JSON: versions, device, threads, commit."""
     return json.dumps({**_facts(device), **extra}, indent=1) + "\n"
 
 
 def record_resume(
-    folder: Path, device: torch.device, step: int, settings: Mapping[str, Any]
+    folder: Path, device: "torch.device", step: int, settings: Mapping[str, Any]
 ) -> list[str]:
     """Add to environment.json from which step, and on what, a run goes on.
 
@@ -144,7 +150,7 @@ def record_resume(
     ]
 
 
-def _facts(device: torch.device) -> dict[str, Any]:
+def _facts(device: "torch.device") -> dict[str, Any]:
     packages = ("numpy", "sentencepiece", "safetensors", "pydantic", "optuna")
     return {
         "python": platform.python_version(),
@@ -156,8 +162,10 @@ def _facts(device: torch.device) -> dict[str, Any]:
     }
 
 
-def machine(device: torch.device) -> dict[str, Any]:
+def machine(device: "torch.device") -> dict[str, Any]:
     """What the last digits of a number depend on, beside the program and its settings."""
+    import torch
+
     return {
         "torch": torch.__version__,
         "processor": _processor(),

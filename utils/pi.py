@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+REMEDY = "put the right pi.npz back, or remove {} to search again"
+
 
 def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
     """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs."""
@@ -19,6 +21,18 @@ def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
             return dict(file)
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged ({error}); {remedy}") from error
+
+
+def load_pi(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a search's pi.npz (`read_pi`); ValueError where it is missing."""
+    remedy = REMEDY.format(path.parent)
+    if path.is_file():
+        return read_pi(path, remedy)
+    if path.with_name("identity.json").exists():
+        raise ValueError(f"{path}: is lost; {remedy}")
+    others = sorted(other.parent.name for other in path.parent.parent.glob("seed-*/pi.npz"))
+    searched = f", or take what was searched: {', '.join(others)}" if others else ""
+    raise ValueError(f"{path}: not found; run search.py first{searched}")
 
 
 def softmax(alpha: NDArray[Any]) -> NDArray[Any]:

@@ -15,19 +15,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import getdoc
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from model.blocks import BLOCKS, BlockKind
+from model.blocks import BLOCKS
 
 ROOT = Path(__file__).resolve().parents[2]
 START = "export.huggingface.modeling"
 _REGISTRY = "model.blocks"
 # Names that need other packages, and what stands for them.
 REPLACED = {
-    ("model.blocks.base", "BlockOptions"): "BlockOptions",
+    ("model.blocks", "BlockKind"): "BlockKind",
+    ("model.blocks.options", "BlockOptions"): "BlockOptions",
     ("model.blocks", "Candidate"): "Candidate",
     ("model.config", "SoftmaxConfig"): "SoftmaxConfig",
     ("model.ops", "keep"): "keep",
@@ -98,9 +99,10 @@ class _File:
 
     def _uses(self, module: str, name: str) -> set[str]:
         if (module, name) == (_REGISTRY, "BLOCKS"):
-            kinds = [BLOCKS[kind] for kind in self.kinds]
-            made = {name for kind in kinds for name in (kind.options.__name__, _class_name(kind))}
-            return {"BlockKind", *made}
+            # Their modules are imported when a block is made.
+            for kind in self.kinds:
+                self.add(f"{_REGISTRY}.{kind}", BLOCKS[kind].class_name)
+            return {"BlockKind", *(BLOCKS[kind].options.__name__ for kind in self.kinds)}
         if (options := _options(module, name)) is not None:
             return {base.__name__ for base in options.__bases__ if not _is_foreign(base)}
         return set(_names_used(read_module(module).defined[name]))
@@ -151,7 +153,8 @@ def _in_order(module: str, seen: dict[str, None]) -> dict[str, None]:
     if module in seen:
         return seen
     seen[module] = None
-    for origin, _ in read_module(module).imported.values():
+    kinds = [f"{_REGISTRY}.{kind}" for kind in BLOCKS] if module == _REGISTRY else []
+    for origin in [*kinds, *(origin for origin, _ in read_module(module).imported.values())]:
         if origin.split(".")[0] in _OURS:
             _in_order(origin, seen)
     # Behind what it imports, which is behind it now.
@@ -229,14 +232,10 @@ def _text(lines: list[str], node: ast.stmt) -> str:
 
 def _registry(kinds: Iterable[str]) -> str:
     rows = [
-        f'    "{name}": BlockKind("{kind.letter}", {kind.options.__name__}, {_class_name(kind)}),'
+        f'    "{name}": BlockKind("{kind.letter}", {kind.options.__name__}, {kind.class_name}),'
         for name, kind in ((name, BLOCKS[name]) for name in kinds)
     ]
     return "\n".join(["BLOCKS = {", *rows, "}"])
-
-
-def _class_name(kind: BlockKind) -> str:
-    return cast(type, kind.block).__name__
 
 
 def _as_dataclass(options: type[BaseModel]) -> str:

@@ -4,7 +4,7 @@ Of pydantic, which checks options where they are read, and of numpy.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,15 @@ class BlockOptions:
 
 
 Candidate = BlockOptions
+
+
+@dataclass(frozen=True)
+class BlockKind:
+    """A line of the registry."""
+
+    letter: str
+    options: type[BlockOptions]
+    block: Any
 
 
 @dataclass(frozen=True, kw_only=True)

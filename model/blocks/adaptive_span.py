@@ -5,53 +5,17 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model   H he
 
 import math
 from functools import partial
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from model.attention_kernels import AttentionInputs, position_scores
-from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.blocks.base import AddUp, HeadOptions, Label, Numbers
+from model.blocks.attention import AttentionBlock
+from model.blocks.base import AddUp, Numbers
+from model.blocks.options import AdaptiveSpanOptions, AttentionOptions
 from model.ops import Dropout, drop
 from model.state import Segment
-
-
-class AdaptiveSpanOptions(HeadOptions):
-    """Options of an adaptive span candidate."""
-
-    reach: ClassVar[str | None] = "span"
-
-    kind: Literal["adaptive_span"] = "adaptive_span"
-    label: Label = "adaptive_span"
-    span: int = Field(
-        default=256,
-        ge=1,
-        le=2**20,
-        description="Keys that a head may see at most.",
-    )
-    ramp: int = Field(
-        default=32, ge=1, le=2**20, description="Keys over which a head's sight fades out."
-    )
-    first_span: float = Field(
-        default=1.0, ge=0, le=1, description="Span that heads begin with, as a part of `span`."
-    )
-    span_loss: float = Field(
-        default=2e-6, ge=0, le=1, description="Loss in nats for each key of the mean span."
-    )
-    positions: Literal["relative", "learned"] = Field(
-        default="relative",
-        description="relative: Transformer-XL's; learned, as in the paper: a vector for each "
-        "distance, the same for all heads of a slot.",
-    )
-    sees_itself: bool = Field(
-        default=True,
-        description="A query sees its own key; false, as in the paper's code: the keys before it "
-        "alone, and at the beginning of a stream rows of zeros, which take their part of the "
-        "weights.",
-    )
 
 
 class AdaptiveSpanBlock(nn.Module):

@@ -5,43 +5,17 @@
 B batch   T segment length   S = M + T keys   D d_model   H heads   K head dim   N vectors
 """
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from model.attention_kernels import AttentionInputs, position_scores
-from model.blocks.attention import AttentionBlock, ContextOptions
-from model.blocks.base import Label
+from model.blocks.attention import AttentionBlock
+from model.blocks.options import AllAttentionOptions
 from model.ops import Dropout
 from model.state import Segment
-
-
-class AllAttentionOptions(ContextOptions):
-    """Options of an all-attention candidate."""
-
-    kind: Literal["all_attention"] = "all_attention"
-    label: Label = "all_attention"
-    n_vectors: int | None = Field(
-        default=None,
-        ge=1,
-        le=2**20,
-        description="Persistent keys and values of each head; null: 4 d_model, as many numbers as "
-        "a dense block with d_ffn 4 d_model has.",
-    )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        return ContextOptions._derived(with_vectors(values, d_model), d_model)
-
-
-def with_vectors(values: Mapping[str, Any], d_model: int) -> dict[str, Any]:
-    """Options with n_vectors, where it is null 4 d_model."""
-    return {**values, "n_vectors": values["n_vectors"] or 4 * d_model}
 
 
 class PersistentVectors(nn.Module):

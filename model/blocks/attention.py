@@ -5,11 +5,9 @@ G heads of keys and values   W window   N blocks of W queries   C = 2 W - 1 keys
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from model.attention_kernels import (
@@ -19,54 +17,10 @@ from model.attention_kernels import (
     attend_cached,
     select_kernel,
 )
-from model.blocks.base import LEFT_OUT, HeadOptions, Label, linear
+from model.blocks.base import linear
+from model.blocks.options import ContextOptions
 from model.ops import Dropout, project
 from model.state import Segment
-
-
-class ContextOptions(HeadOptions):
-    """Options of a candidate that reads keys of a memory and the segment."""
-
-    adjustable: ClassVar[frozenset[str]] = frozenset({"memory", "window", "clamp"})
-    reach: ClassVar[str | None] = "window"
-
-    n_kv_heads: int | None = Field(
-        default=None,
-        ge=1,
-        le=4096,
-        description="Heads of keys and values, each for so many heads of queries; null: n_heads.",
-    )
-    window: int | None = Field(
-        default=LEFT_OUT,
-        ge=1,
-        le=2**30,
-        description="Keys a query sees, itself included; null: all.",
-    )
-    memory: int = Field(
-        default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory; a window needs window - 1."
-    )
-    clamp: int | None = Field(
-        default=LEFT_OUT,
-        ge=0,
-        le=2**30,
-        description="Keys further away than this are encoded as if they were this far; null: none.",
-    )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        n_heads, groups = values["n_heads"], values["n_kv_heads"]
-        if groups is not None and n_heads % groups:
-            raise ValueError(
-                f"n_kv_heads: {groups} does not divide n_heads {n_heads}; give a divisor"
-            )
-        return HeadOptions._derived(values, d_model)
-
-
-class AttentionOptions(ContextOptions):
-    """Options of an attention candidate."""
-
-    kind: Literal["attention"] = "attention"
-    label: Label = "attention"
 
 
 class AttentionBlock(nn.Module):

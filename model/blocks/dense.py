@@ -4,18 +4,15 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model   F d_
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
+from model.blocks.base import linear
+from model.blocks.options import DenseOptions, InnerLayerOptions
 from model.ops import Dropout, drop, project, relu_layers
 from model.state import Segment
-
-Activation = Literal["relu", "gelu", "swiglu", "geglu"]
 
 _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -23,30 +20,6 @@ _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
     "geglu": F.gelu,
 }
 _GATED = {"swiglu", "geglu"}
-CHUNK = (
-    "Parts of the tokens in which a dense block computes its inner layer, one after the other: "
-    "less memory at the peak of an evaluation, and of a training with run.recompute; without it a "
-    "training keeps all inner layers for the backward pass. Dropout draws other numbers."
-)
-
-
-class InnerLayerOptions(BlockOptions):
-    """Options of a candidate that is made of dense blocks."""
-
-    d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width, used as given.")
-    activation: Activation = Field(
-        default=LEFT_OUT, description="relu and gelu have biases, swiglu and geglu have none."
-    )
-
-
-class DenseOptions(InnerLayerOptions):
-    """Options of a dense candidate."""
-
-    same_result: ClassVar[frozenset[str]] = frozenset({"chunk"})
-
-    kind: Literal["dense"] = "dense"
-    label: Label = "dense"
-    chunk: int = Field(default=1, ge=1, le=2**20, description=CHUNK)
 
 
 class DenseBlock(nn.Module):

@@ -4,27 +4,15 @@ B batch   T segment length   D d_model   H heads   K head dim   W width of the c
 E = 3 H K channels of the convolution
 """
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import HeadOptions, Label, linear
+from model.blocks.base import linear
 from model.blocks.linear_attention import gated_delta, products
+from model.blocks.options import GatedDeltaOptions
 from model.ops import Dropout, causal_conv, project, without_autocast
 from model.state import Segment
-
-
-class GatedDeltaOptions(HeadOptions):
-    """Options of a gated delta candidate."""
-
-    kind: Literal["gated_delta"] = "gated_delta"
-    label: Label = "gated_delta"
-    kernel: int = Field(
-        default=4, ge=1, le=256, description="Tokens that the convolution of q, k and v sees."
-    )
 
 
 class GatedDeltaBlock(nn.Module):

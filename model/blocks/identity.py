@@ -3,21 +3,12 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from model.blocks.base import BlockOptions, Label
+from model.blocks.options import IdentityOptions
 from model.ops import Dropout
 from model.state import Segment
-
-
-class IdentityOptions(BlockOptions):
-    """The identity has no options."""
-
-    kind: Literal["identity"] = "identity"
-    label: Label = "identity"
 
 
 class IdentityBlock(nn.Module):

@@ -6,13 +6,12 @@ B batch   T segment length   D d_model   H heads   K width of queries and keys (
 V width of values   N chunks of C tokens
 """
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.blocks.base import HeadOptions, Label, linear
+from model.blocks.base import linear
+from model.blocks.options import LinearAttentionOptions
 from model.ops import Dropout, project, without_autocast
 from model.state import Segment
 
@@ -122,13 +121,6 @@ def products(length: int, heads: int, width: int, value_width: int, *, delta: bo
         pairs += chunk * width + chunk * (width + value_width) / 2
         states += width * value_width
     return 2.0 * heads * (pairs + states) * count * chunk / length
-
-
-class LinearAttentionOptions(HeadOptions):
-    """Options of a linear attention candidate."""
-
-    kind: Literal["linear_attention"] = "linear_attention"
-    label: Label = "linear_attention"
 
 
 class LinearAttentionBlock(nn.Module):

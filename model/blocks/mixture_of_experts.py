@@ -5,40 +5,14 @@
 R tokens of all streams   D d_model   E experts   K of them for each token
 """
 
-from typing import Any, Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import AddUp, Label, Numbers, linear
-from model.blocks.dense import DenseBlock, InnerLayerOptions
+from model.blocks.base import AddUp, Numbers, linear
+from model.blocks.dense import DenseBlock
+from model.blocks.options import MixtureOfExpertsOptions
 from model.ops import Dropout
 from model.state import Segment
-
-
-class MixtureOfExpertsOptions(InnerLayerOptions):
-    """Options of a mixture of experts candidate."""
-
-    kind: Literal["mixture_of_experts"] = "mixture_of_experts"
-    label: Label = "mixture_of_experts"
-    n_experts: int = Field(default=4, ge=2, le=1024, description="Dense blocks to choose from.")
-    k: int = Field(default=2, ge=1, le=1024, description="Experts that a token uses.")
-    balance_loss: float = Field(
-        default=1e-2,
-        ge=0,
-        le=10,
-        description="Nats that an even use costs, and an uneven one more; with k of all experts no "
-        "use is uneven.",
-    )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        if values["k"] > values["n_experts"]:
-            raise ValueError(
-                f"k: {values['k']} is more than n_experts {values['n_experts']}; give less"
-            )
-        return values
 
 
 class MixtureOfExpertsBlock(nn.Module):

@@ -3,30 +3,14 @@
 B batch   T segment length   D d_model   H heads   K head dim   N vectors
 """
 
-from typing import Any, Literal
-
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.all_attention import PersistentVectors, with_vectors
-from model.blocks.base import HeadOptions, Label, linear
+from model.blocks.all_attention import PersistentVectors
+from model.blocks.base import linear
+from model.blocks.options import PersistentOptions
 from model.ops import Dropout, project
 from model.state import Segment
-
-
-class PersistentOptions(HeadOptions):
-    """Options of a persistent candidate."""
-
-    kind: Literal["persistent"] = "persistent"
-    label: Label = "persistent"
-    n_vectors: int | None = Field(
-        default=None, ge=1, le=2**20, description="Keys and values of each head; null: 4 d_model."
-    )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        return HeadOptions._derived(with_vectors(values, d_model), d_model)
 
 
 class PersistentBlock(nn.Module):

@@ -5,38 +5,16 @@ K values for each head and token
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import BlockOptions, Label, linear
+from model.blocks.base import linear
+from model.blocks.options import ProductKeyMemoryOptions
 from model.ops import Dropout, drop, project
 from model.state import Segment
-
-
-class ProductKeyMemoryOptions(BlockOptions):
-    """Options of a product key memory candidate."""
-
-    kind: Literal["product_key_memory"] = "product_key_memory"
-    label: Label = "product_key_memory"
-    heads: int = Field(default=4, ge=1, le=4096, description="Queries of a token.")
-    n_keys: int = Field(
-        default=32, ge=2, le=4096, description="Keys of each half; the table has n_keys^2 values."
-    )
-    # The weight of one value alone would be 1, and the text would teach queries and keys nothing.
-    k: int = Field(default=8, ge=2, le=4096, description="Values that a query reads.")
-    d_key: int | None = Field(
-        default=None, ge=1, le=2**16, description="Width of a half key; null: d_model / 4."
-    )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        if values["k"] > values["n_keys"]:
-            raise ValueError(f"k: {values['k']} is more than n_keys {values['n_keys']}; give less")
-        return {**values, "d_key": values["d_key"] or max(1, d_model // 4)}
 
 
 class ProductKeyMemoryBlock(nn.Module):

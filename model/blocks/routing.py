@@ -6,70 +6,18 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model   H ro
 K head dim   C clusters   W keys that a query reads   R tokens of all streams
 """
 
-from typing import Any, ClassVar, Literal
-
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.blocks.base import LEFT_OUT, AddUp, HeadOptions, Label, Numbers, linear
+from model.blocks.attention import AttentionBlock
+from model.blocks.base import AddUp, Numbers, linear
+from model.blocks.options import AttentionOptions, RoutingOptions
 from model.ops import Dropout, computed_dtype, drop, project, without_autocast
 from model.state import Segment
 
 # The score of a query with itself: it counts only where there is nothing else.
 ITSELF = -5e4
-
-
-class RoutingOptions(HeadOptions):
-    """Options of a routing candidate."""
-
-    adjustable: ClassVar[frozenset[str]] = frozenset({"memory"})
-    reach: ClassVar[str | None] = "keys"
-
-    kind: Literal["routing"] = "routing"
-    label: Label = "routing"
-    n_local_heads: int | None = Field(
-        default=None,
-        ge=0,
-        le=4096,
-        description="Heads with a window in the place of clusters; null: half of them.",
-    )
-    clusters: int = Field(
-        default=8,
-        ge=1,
-        le=4096,
-        description="Clusters of each routing head, at most memory and data.segment together.",
-    )
-    keys: int = Field(
-        default=32,
-        ge=1,
-        le=2**20,
-        description="The latest keys of its cluster that a query reads, or in a local head of all. "
-        "Its own is one of them, which in a cluster counts only where there is no other.",
-    )
-    memory: int = Field(default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory.")
-    decay: float = Field(
-        default=0.999, ge=0, le=1, description="What a step leaves of a cluster's centre."
-    )
-    commitment_loss: float = Field(
-        default=1e-4,
-        ge=0,
-        le=10,
-        description="Nats for a squared distance to the centres of 1 in each channel: a mean over "
-        "channels too.",
-    )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        local, heads = values["n_local_heads"], values["n_heads"]
-        local = heads // 2 if local is None else local
-        if local >= heads:
-            raise ValueError(
-                f"n_local_heads: {local} of n_heads {heads} leave no head to route; give less"
-            )
-        return HeadOptions._derived({**values, "n_local_heads": local}, d_model)
 
 
 class RoutingBlock(nn.Module):

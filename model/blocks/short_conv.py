@@ -3,27 +3,13 @@
 B batch   T segment length   M memory length   S = M + T rows   D d_model   W width of the kernel
 """
 
-from typing import ClassVar, Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import BlockOptions, Label, linear
+from model.blocks.base import linear
+from model.blocks.options import ShortConvOptions
 from model.ops import Dropout, causal_conv, project
 from model.state import Segment
-
-
-class ShortConvOptions(BlockOptions):
-    """Options of a short convolution candidate."""
-
-    reach: ClassVar[str | None] = "kernel"
-
-    kind: Literal["short_conv"] = "short_conv"
-    label: Label = "short_conv"
-    kernel: int = Field(
-        default=3, ge=1, le=256, description="Tokens that a position sees, itself included."
-    )
 
 
 class ShortConvBlock(nn.Module):

@@ -21,9 +21,8 @@ from model import Agreement, Evidence, Network, layout_letters
 from nas.derivation import check_method
 from nas.derivation.base import Choice, Considered, Derived, Request
 from nas.derivation.ranking import Ranked, networks_by_score
-from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
-from utils.pi import log_softmax, margins
+from utils.pi import load_pi, log_softmax, margins
 from utils.screen import say
 
 Array = NDArray[np.float64]

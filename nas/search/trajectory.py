@@ -4,7 +4,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 from nas.search.plan import SearchPlan, tau_now
 from training.state import Metrics, TrainState
 from utils.files import write_whole
-from utils.pi import read_pi, softmax
+from utils.pi import REMEDY, load_pi, softmax
 
 MOST_CSV_STEPS = 500
-_REMEDY = "put the right pi.npz back, or remove {} to search again"
 
 
 @dataclass
@@ -70,7 +68,7 @@ class Trajectory:
             if tau_N.dtype != np.float32 or tau_N[-1] != self._tau(state):
                 raise ValueError(f"{path}: tau is of another run")
         except ValueError as error:
-            remedy = _REMEDY.format(path.parent)
+            remedy = REMEDY.format(path.parent)
             raise ValueError(
                 f"{str(error).removesuffix(f'; {remedy}')}; the checkpoint of step {state.step} "
                 f"relies on it: {remedy}"
@@ -81,18 +79,6 @@ class Trajectory:
         # That of the step just done; a learnable one as that step left it, like alpha.
         tau = tau_now(self.plan, state, state.step - 1)
         return np.float32(tau if isinstance(tau, float) else tau.item())
-
-
-def load_pi(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a search's pi.npz (`utils.pi.read_pi`); ValueError where it is missing."""
-    remedy = _REMEDY.format(path.parent)
-    if path.is_file():
-        return read_pi(path, remedy)
-    if path.with_name("identity.json").exists():
-        raise ValueError(f"{path}: is lost; {remedy}")
-    others = sorted(other.parent.name for other in path.parent.parent.glob("seed-*/pi.npz"))
-    searched = f", or take what was searched: {', '.join(others)}" if others else ""
-    raise ValueError(f"{path}: not found; run search.py first{searched}")
 
 
 def write_pi_csv(npz: Path, csv: Path) -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from model.blocks import attention as attention_windows
-from model.blocks.attention import AttentionBlock, AttentionOptions
+from model.blocks.attention import AttentionBlock
+from model.blocks.options import AttentionOptions
 from model.ops import NO_DROPOUT
 from model.state import Segment, sinusoid
 from tests.model.contract import slot_of

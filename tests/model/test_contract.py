@@ -1,6 +1,8 @@
 """Every check of the contract fails for a block that breaks it."""
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal
 
 import pytest
@@ -8,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from model import BLOCKS, Candidate
-from model.blocks.base import BlockKind, BlockOptions, Label, linear
+from model.blocks import BlockKind, BlockOptions
+from model.blocks.base import linear
+from model.blocks.options import Label
 from model.state import Segment
 from tests.model import contract
 from tests.model.tiny import candidate
@@ -187,7 +191,11 @@ BROKEN: tuple[tuple[type[SampleBlock], Callable[[Candidate], None]], ...] = (
 
 
 def register(monkeypatch: pytest.MonkeyPatch, block: type[SampleBlock]) -> Candidate:
-    monkeypatch.setitem(BLOCKS, "sample", BlockKind("z", SampleOptions, block, mixes_tokens=False))
+    module = ModuleType("model.blocks.sample")
+    monkeypatch.setattr(module, "Block", block, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    kind = BlockKind("z", SampleOptions, "Block", mixes_tokens=False)
+    monkeypatch.setitem(BLOCKS, "sample", kind)
     return candidate("sample")
 
 

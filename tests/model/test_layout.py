@@ -1,5 +1,7 @@
 """Layouts as text, and which layouts are one network."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -51,6 +53,19 @@ def test_every_unknown_position_is_named() -> None:
         "a (attention), d (dense), i (identity), dense_wide"
         for position, name in ((2, "x"), (4, "nope"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("aaxd", "position 3: 'x' is none of a (attention)"),
+        ("A D A D", "'A D A D' is in capitals; did you mean 'a d a d'?"),
+        ("AdAd", "'AdAd' is in capitals; did you mean 'adad'?"),
+    ],
+)
+def test_what_is_wrong_with_letters_is_named_by_the_letter(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"layout: {words}")):
+        parse_layout(text, CANDIDATES)
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])

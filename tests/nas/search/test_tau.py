@@ -14,12 +14,13 @@ from nas.search.estimators import ESTIMATORS, gumbel_noise
 from nas.search.plan import SearchPlan, tau_now
 from nas.search.step import SearchStep, build_alpha_optimiser
 from nas.search.tau import TAU_SCHEDULES, build_rho, tau_at
-from nas.search.trajectory import Trajectory, load_pi
+from nas.search.trajectory import Trajectory
 from tests import tiny
 from tests.nas.search.test_step import make
 from training.checkpoint import read_checkpoint, save_checkpoint
 from training.distributed import ALONE
 from training.state import TrainState
+from utils.pi import load_pi
 
 MOVING = [name for name in TAU_SCHEDULES if name != "constant"]
 

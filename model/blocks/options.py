@@ -1,0 +1,398 @@
+"""The options of every kind of block; torch is not imported, so that a file is checked at once."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_serializer
+
+from utils.validation import Section
+
+# The default of an option that may be left out; `BlockOptions.completed` puts a value there.
+LEFT_OUT: Any = None
+
+
+# What torch calls parts of its modules, in which a label is a name too.
+_TORCHS_OWN = frozenset(
+    (  # noqa: SIM905
+        "add_module apply bfloat16 buffers call_super_init children clear compile cpu cuda double "
+        "dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter "
+        "get_submodule half ipu items keys load_state_dict modules mtia named_buffers "
+        "named_children named_modules named_parameters parameters pop register_backward_hook "
+        "register_buffer register_forward_hook register_forward_pre_hook "
+        "register_full_backward_hook register_full_backward_pre_hook "
+        "register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module "
+        "register_parameter register_state_dict_post_hook register_state_dict_pre_hook "
+        "requires_grad_ set_extra_state set_submodule share_memory state_dict to to_empty train "
+        "training type update values xpu zero_grad "
+    ).split()
+)
+_LABEL = r"^[a-z][a-z0-9_]+$"
+
+
+def _as_label(text: str) -> str:
+    if re.fullmatch(_LABEL, text):
+        return text
+    raise ValueError(
+        "expected two characters or more, a to z, 0 to 9 or _, a letter first (single letters are "
+        f"those of kinds), found {text!r:.60}"
+    )
+
+
+Label = Annotated[
+    str, Field(max_length=40, json_schema_extra={"pattern": _LABEL}), AfterValidator(_as_label)
+]
+
+
+class BlockOptions(Section):
+    """One candidate: a kind, a label that is unique among the candidates, the kind's options.
+
+    An option that is left out takes the model section's value, or where that has none of this name
+    its own default (`completed`). Only what was given is ever written out, so a candidate that is
+    saved and read again means the same.
+    """
+
+    # Options that no weight depends on: a trained model runs with other values too.
+    adjustable: ClassVar[frozenset[str]] = frozenset()
+    # Options that say how a block is computed and not what: no other network.
+    same_result: ClassVar[frozenset[str]] = frozenset()
+
+    # The option that says how many tokens a position sees, itself included; None: no option does.
+    reach: ClassVar[str | None] = None
+
+    kind: str
+    label: Label
+
+    @field_validator("label")
+    @classmethod
+    def _label_can_name_a_module(cls, label: str) -> str:
+        if label in _TORCHS_OWN:
+            raise ValueError(f"{label!r} is a name that torch keeps for itself; choose another")
+        return label
+
+    @model_serializer
+    def _given_options(self) -> dict[str, Any]:
+        missing = self.missing
+        return {
+            name: getattr(self, name) for name in type(self).model_fields if name not in missing
+        }
+
+    @property
+    def missing(self) -> list[str]:
+        """The options that were left out."""
+        given = {"kind", "label"} | self.model_fields_set
+        return [name for name in type(self).model_fields if name not in given]
+
+    def completed(self, d_model: int, defaults: Mapping[str, Any]) -> Self:
+        """The same candidate, with `defaults` for what is missing; ValueError: sizes do not fit."""
+        options = {name: getattr(self, name) for name in type(self).model_fields}
+        values = options | {name: defaults.get(name, options[name]) for name in self.missing}
+        try:
+            return type(self).model_validate(self._derived(values, d_model))
+        except ValidationError as error:
+            lines = [f"{problem['loc'][0]}: {problem['msg']}" for problem in error.errors()]
+            raise ValueError("\n".join(lines)) from None
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        """The values with those filled in that follow from others."""
+        return values
+
+
+class HeadOptions(BlockOptions):
+    """Options of a candidate that works in heads."""
+
+    n_heads: int = Field(default=LEFT_OUT, ge=1, le=4096, description="Heads.")
+    d_head: int = Field(
+        default=LEFT_OUT, ge=1, le=2**16, description="Width of a head (default d_model / n_heads)."
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        if values["d_head"] is not None:
+            return values
+        n_heads = values["n_heads"]
+        if d_model % n_heads:
+            raise ValueError(
+                f"n_heads: {n_heads} does not divide d_model {d_model}; "
+                "give d_head or another n_heads"
+            )
+        return {**values, "d_head": d_model // n_heads}
+
+
+class IdentityOptions(BlockOptions):
+    """The identity has no options."""
+
+    kind: Literal["identity"] = "identity"
+    label: Label = "identity"
+
+
+class ContextOptions(HeadOptions):
+    """Options of a candidate that reads keys of a memory and the segment."""
+
+    adjustable: ClassVar[frozenset[str]] = frozenset({"memory", "window", "clamp"})
+    reach: ClassVar[str | None] = "window"
+
+    n_kv_heads: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Heads of keys and values, each for so many heads of queries; null: n_heads.",
+    )
+    window: int | None = Field(
+        default=LEFT_OUT,
+        ge=1,
+        le=2**30,
+        description="Keys a query sees, itself included; null: all.",
+    )
+    memory: int = Field(
+        default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory; a window needs window - 1."
+    )
+    clamp: int | None = Field(
+        default=LEFT_OUT,
+        ge=0,
+        le=2**30,
+        description="Keys further away than this are encoded as if they were this far; null: none.",
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        n_heads, groups = values["n_heads"], values["n_kv_heads"]
+        if groups is not None and n_heads % groups:
+            raise ValueError(
+                f"n_kv_heads: {groups} does not divide n_heads {n_heads}; give a divisor"
+            )
+        return HeadOptions._derived(values, d_model)
+
+
+class AttentionOptions(ContextOptions):
+    """Options of an attention candidate."""
+
+    kind: Literal["attention"] = "attention"
+    label: Label = "attention"
+
+
+Activation = Literal["relu", "gelu", "swiglu", "geglu"]
+
+
+CHUNK = (
+    "Parts of the tokens in which a dense block computes its inner layer, one after the other: "
+    "less memory at the peak of an evaluation, and of a training with run.recompute; without it a "
+    "training keeps all inner layers for the backward pass. Dropout draws other numbers."
+)
+
+
+class InnerLayerOptions(BlockOptions):
+    """Options of a candidate that is made of dense blocks."""
+
+    d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width, used as given.")
+    activation: Activation = Field(
+        default=LEFT_OUT, description="relu and gelu have biases, swiglu and geglu have none."
+    )
+
+
+class DenseOptions(InnerLayerOptions):
+    """Options of a dense candidate."""
+
+    same_result: ClassVar[frozenset[str]] = frozenset({"chunk"})
+
+    kind: Literal["dense"] = "dense"
+    label: Label = "dense"
+    chunk: int = Field(default=1, ge=1, le=2**20, description=CHUNK)
+
+
+class ShortConvOptions(BlockOptions):
+    """Options of a short convolution candidate."""
+
+    reach: ClassVar[str | None] = "kernel"
+
+    kind: Literal["short_conv"] = "short_conv"
+    label: Label = "short_conv"
+    kernel: int = Field(
+        default=3, ge=1, le=256, description="Tokens that a position sees, itself included."
+    )
+
+
+class GatedDeltaOptions(HeadOptions):
+    """Options of a gated delta candidate."""
+
+    kind: Literal["gated_delta"] = "gated_delta"
+    label: Label = "gated_delta"
+    kernel: int = Field(
+        default=4, ge=1, le=256, description="Tokens that the convolution of q, k and v sees."
+    )
+
+
+class LinearAttentionOptions(HeadOptions):
+    """Options of a linear attention candidate."""
+
+    kind: Literal["linear_attention"] = "linear_attention"
+    label: Label = "linear_attention"
+
+
+class AdaptiveSpanOptions(HeadOptions):
+    """Options of an adaptive span candidate."""
+
+    reach: ClassVar[str | None] = "span"
+
+    kind: Literal["adaptive_span"] = "adaptive_span"
+    label: Label = "adaptive_span"
+    span: int = Field(
+        default=256,
+        ge=1,
+        le=2**20,
+        description="Keys that a head may see at most.",
+    )
+    ramp: int = Field(
+        default=32, ge=1, le=2**20, description="Keys over which a head's sight fades out."
+    )
+    first_span: float = Field(
+        default=1.0, ge=0, le=1, description="Span that heads begin with, as a part of `span`."
+    )
+    span_loss: float = Field(
+        default=2e-6, ge=0, le=1, description="Loss in nats for each key of the mean span."
+    )
+    positions: Literal["relative", "learned"] = Field(
+        default="relative",
+        description="relative: Transformer-XL's; learned, as in the paper: a vector for each "
+        "distance, the same for all heads of a slot.",
+    )
+    sees_itself: bool = Field(
+        default=True,
+        description="A query sees its own key; false, as in the paper's code: the keys before it "
+        "alone, and at the beginning of a stream rows of zeros, which take their part of the "
+        "weights.",
+    )
+
+
+def with_vectors(values: Mapping[str, Any], d_model: int) -> dict[str, Any]:
+    """Options with n_vectors, where it is null 4 d_model."""
+    return {**values, "n_vectors": values["n_vectors"] or 4 * d_model}
+
+
+class AllAttentionOptions(ContextOptions):
+    """Options of an all-attention candidate."""
+
+    kind: Literal["all_attention"] = "all_attention"
+    label: Label = "all_attention"
+    n_vectors: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**20,
+        description="Persistent keys and values of each head; null: 4 d_model, as many numbers as "
+        "a dense block with d_ffn 4 d_model has.",
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        return ContextOptions._derived(with_vectors(values, d_model), d_model)
+
+
+class PersistentOptions(HeadOptions):
+    """Options of a persistent candidate."""
+
+    kind: Literal["persistent"] = "persistent"
+    label: Label = "persistent"
+    n_vectors: int | None = Field(
+        default=None, ge=1, le=2**20, description="Keys and values of each head; null: 4 d_model."
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        return HeadOptions._derived(with_vectors(values, d_model), d_model)
+
+
+class RoutingOptions(HeadOptions):
+    """Options of a routing candidate."""
+
+    adjustable: ClassVar[frozenset[str]] = frozenset({"memory"})
+    reach: ClassVar[str | None] = "keys"
+
+    kind: Literal["routing"] = "routing"
+    label: Label = "routing"
+    n_local_heads: int | None = Field(
+        default=None,
+        ge=0,
+        le=4096,
+        description="Heads with a window in the place of clusters; null: half of them.",
+    )
+    clusters: int = Field(
+        default=8,
+        ge=1,
+        le=4096,
+        description="Clusters of each routing head, at most memory and data.segment together.",
+    )
+    keys: int = Field(
+        default=32,
+        ge=1,
+        le=2**20,
+        description="The latest keys of its cluster that a query reads, or in a local head of all. "
+        "Its own is one of them, which in a cluster counts only where there is no other.",
+    )
+    memory: int = Field(default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory.")
+    decay: float = Field(
+        default=0.999, ge=0, le=1, description="What a step leaves of a cluster's centre."
+    )
+    commitment_loss: float = Field(
+        default=1e-4,
+        ge=0,
+        le=10,
+        description="Nats for a squared distance to the centres of 1 in each channel: a mean over "
+        "channels too.",
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        local, heads = values["n_local_heads"], values["n_heads"]
+        local = heads // 2 if local is None else local
+        if local >= heads:
+            raise ValueError(
+                f"n_local_heads: {local} of n_heads {heads} leave no head to route; give less"
+            )
+        return HeadOptions._derived({**values, "n_local_heads": local}, d_model)
+
+
+class MixtureOfExpertsOptions(InnerLayerOptions):
+    """Options of a mixture of experts candidate."""
+
+    kind: Literal["mixture_of_experts"] = "mixture_of_experts"
+    label: Label = "mixture_of_experts"
+    n_experts: int = Field(default=4, ge=2, le=1024, description="Dense blocks to choose from.")
+    k: int = Field(default=2, ge=1, le=1024, description="Experts that a token uses.")
+    balance_loss: float = Field(
+        default=1e-2,
+        ge=0,
+        le=10,
+        description="Nats that an even use costs, and an uneven one more; with k of all experts no "
+        "use is uneven.",
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        if values["k"] > values["n_experts"]:
+            raise ValueError(
+                f"k: {values['k']} is more than n_experts {values['n_experts']}; give less"
+            )
+        return values
+
+
+class ProductKeyMemoryOptions(BlockOptions):
+    """Options of a product key memory candidate."""
+
+    kind: Literal["product_key_memory"] = "product_key_memory"
+    label: Label = "product_key_memory"
+    heads: int = Field(default=4, ge=1, le=4096, description="Queries of a token.")
+    n_keys: int = Field(
+        default=32, ge=2, le=4096, description="Keys of each half; the table has n_keys^2 values."
+    )
+    # The weight of one value alone would be 1, and the text would teach queries and keys nothing.
+    k: int = Field(default=8, ge=2, le=4096, description="Values that a query reads.")
+    d_key: int | None = Field(
+        default=None, ge=1, le=2**16, description="Width of a half key; null: d_model / 4."
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        if values["k"] > values["n_keys"]:
+            raise ValueError(f"k: {values['k']} is more than n_keys {values['n_keys']}; give less")
+        return {**values, "d_key": values["d_key"] or max(1, d_model // 4)}

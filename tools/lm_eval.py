@@ -62,19 +62,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print lm_eval's table of the tasks, and write the --json file whole.
+    """Print a line for each figure of the tasks, and write the --json file whole.
 
     ValueError: a task is not known.
     """
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
-    from lm_eval.utils import make_table
 
     from export.lm_eval import ParnasLM
     from model import load_model
     from pipeline.devices import device_of
     from pipeline.run_files import read_model_folder
     from utils.files import write_whole
+    from utils.text import aligned
 
     device, saved = device_of(arguments.device), read_model_folder(arguments.model)
     model = load_model(arguments.model).to(device)
@@ -98,7 +98,15 @@ def run(arguments: argparse.Namespace) -> None:
         num_fewshot=arguments.num_fewshot,
         log_samples=False,
     )
-    print(make_table(results))
+    rows = [["task", "metric", "value", "standard error"]]
+    for task, figures in results["results"].items():
+        for name in figures:
+            metric, comma, chosen = name.partition(",")
+            if comma and not metric.endswith("_stderr"):
+                both = figures[name], figures.get(f"{metric}_stderr,{chosen}")
+                shown = [f"{one:.4f}" if isinstance(one, float) else "-" for one in both]
+                rows.append([task, metric, *shown])
+    print("\n".join(aligned(rows, left=2)))
     if arguments.json is not None:
         kept = ("results", "versions", "n-shot", "n-samples")
         content = {name: results.get(name) for name in kept}

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--method",
         help="argmax, top_k, sampled, beam, evolution; finals, predictor; interleaved, par, "
-        "sandwich, random, layout (default: derive.method, argmax where the file has none)",
+        "sandwich, random, layout (default: derive.method, finals where the file has none)",
     )
     cli.add_workers(parser, "trainings at a time (finals, predictor)")
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")

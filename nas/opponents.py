@@ -37,7 +37,7 @@ class CompareConfig(Section):
     """Which opponents the derived layout must beat."""
 
     opponents: list[str] = Field(
-        default=["interleaved", "par", "sandwich", "random"],
+        default=["interleaved", "interleaved_short", "random"],
         description="Rules (or other derivations), and opponents that cost what the chosen layout "
         "costs: random; permuted, its own blocks in another order; interleaved_short, with fewer "
         "slots; interleaved_narrow, with narrower dense blocks; sandwich_k, sandwiches of every k.",
@@ -58,7 +58,7 @@ class CompareConfig(Section):
         default=1, ge=1, description="How many permuted opponents, each another network."
     )
     seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
-        default=[0], min_length=1, description="Retraining seeds, all different."
+        default=[0, 1, 2], min_length=1, description="Retraining seeds, all different."
     )
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from hpo.config import SweepConfig
 from model.blocks import Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, context_problem, reference_remedy
+from nas.derivation import DERIVATIONS, TRAINED, context_problem, reference_remedy
 from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS, CompareConfig
 from nas.search.config import SearchConfig
@@ -202,6 +202,11 @@ class Experiment(Section):
                     f"warning: {one.label} and {other.label} are the same block: they share a "
                     "part of pi, so each looks less likely"
                 )
+        if self.sweep is not None and self.derive.method in TRAINED:
+            lines.append(
+                f"warning: derive.method {self.derive.method} trains several layouts in every "
+                "trial of the sweep; argmax takes the likeliest and trains none"
+            )
         lines += [f"warning: {line} (derive.py will refuse it)" for line in self.layout_problems()]
         return lines
 

@@ -49,8 +49,8 @@ search:
 retrain:
   steps: 25
   optimiser: {lr: 0.003, warmup_steps: 3}
-compare:
-  opponents: [interleaved, par, random]
+derive: {method: argmax}
+compare: {opponents: [interleaved, par, random], seeds: [0]}
 costs: {repeats: 3}
 """
 

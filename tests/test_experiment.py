@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import BLOCKS
+from nas.opponents import CompareConfig
 from pipeline import cli
 from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
 from utils.strict_yaml import dump_yaml, read_yaml
@@ -112,7 +113,10 @@ def test_numbers_and_defaults_arrive(write):
     assert experiment.search.tau.end == 0.3
     assert experiment.search.tau.start == 1.0
     assert experiment.search.alpha.lr == "auto"
-    assert experiment.derive.method == "argmax"
+    assert experiment.derive.method == "finals"
+    assert experiment.compare.seeds == [0, 1, 2]
+    # Two of the three cost what the chosen layout costs.
+    assert CompareConfig().opponents == ["interleaved", "interleaved_short", "random"]
     assert [each.label for each in experiment.model.candidates] == ["attention", "wide", "identity"]
 
 
@@ -393,6 +397,9 @@ def test_every_script_checks_and_refuses(script, write, capsys):
         (["derive={method: layout, layout: a z}"],
          "derive.layout: position 2: 'z' is none of a (attention)", " (derive.py will refuse it)"),
         ([], "", ""),
+        (["sweep={space: {model.slots: {low: 2, high: 4}}, trials: 3}"],
+         "derive.method finals trains several layouts in every trial",
+         "argmax takes the likeliest and trains none"),
     ],
 )  # fmt: skip
 def test_what_is_seldom_meant_is_a_warning(write, overrides, start, end):

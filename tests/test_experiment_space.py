@@ -122,11 +122,12 @@ CASES = [
     *(([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, {more}}}\n{rest}",
        [f"6: sweep.space: {why}"])
       for more, rest, why in (
-          ("run.log_every: 5", "", "derive.method: argmax: with search.estimator spos alpha does"),
           ("derive.method: sampled", "objectives: [onehot]", "sweep.objectives: onehot: it scores"),
           ("derive.method: sampled", "pruner: {kind: median}",
            "sweep.pruner: median: stops no trial before search step 500, and a search by spos"),
       )),
+    ([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, derive.method: argmax}}",
+     ["9: sweep.set.derive.method: argmax: with search.estimator spos alpha does not move"]),
     ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
      ["9: sweep.set.derive.method: layout: 'a d' has 2 slots, model.slots is 4"]),
     # What is sampled and plays no part, or stops nothing.

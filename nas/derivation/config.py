@@ -44,7 +44,7 @@ class ProbesConfig(Section):
 class DeriveConfig(Section):
     """How the choice is made discrete."""
 
-    method: str = Field(default="argmax", description="Name of a registered derivation.")
+    method: str = Field(default="finals", description="Name of a registered derivation.")
     searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
         default=None,
         min_length=1,

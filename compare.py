@@ -5,7 +5,7 @@ latency of all of them in turn, and prints the table. Choices were made on the v
 the table is of the test text.
 
     python compare.py runs/quickstart
-    python compare.py runs/quickstart --set 'compare.seeds=[0,1,2]'
+    python compare.py runs/quickstart --seeds 0,1,2 --workers 2
     python compare.py runs/quickstart --pareto
 
 Writes RUN/comparison.csv, RUN/comparison.json, RUN/report.html and the trainings in RUN/retrain/.
@@ -23,14 +23,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pareto", action="store_true", help="the front of derive.py --pareto takes part too"
     )
-    parser.add_argument(
-        "--jobs", type=cli.number_from(1, 64), default=1, metavar="N",
-        help="trainings at a time, each with its share of the cores; nothing is timed meanwhile",
-    )  # fmt: skip
+    cli.add_seeds(parser, "retraining seeds, e.g. 0,1,2 (default: compare.seeds)")
+    cli.add_workers(parser, "trainings at a time, each with its share of the cores")
     arguments = parser.parse_args(argv)
+    if arguments.seeds is not None:
+        arguments.set.append(f"compare.seeds={arguments.seeds}")
     with cli.user_errors(loads=None):
         cli.refuse_several("compare.py")
-        from pipeline.experiment import experiment_of
+        from pipeline.experiment import carried, experiment_of
         from pipeline.run_files import chosen_architecture, record_command
 
         experiment, run_dir = experiment_of(arguments)
@@ -49,11 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             front = front_of(plan)
         entries = contestants(plan, front)
-        train_contestants(plan, entries, arguments.jobs)
+        train_contestants(plan, entries, arguments.workers)
         if argv is None:
             front_too = "" if arguments.pareto else None
-            record_command(plan, "compare", jobs=str(arguments.jobs), pareto=front_too)
+            record_command(plan, "compare", workers=str(arguments.workers), pareto=front_too)
         finish_comparison(plan, entries)
+        if len(experiment.compare.seeds) == 1:
+            others = [one for one in carried(arguments) if not one.startswith("compare.seeds")]
+            print(f"for a verdict: {cli.command('compare.py', run_dir, *others)} --seeds 0,1,2")
     return 0
 
 

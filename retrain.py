@@ -4,6 +4,7 @@ Needs an experiment and an architecture, not the SuperNet. Started again, the sa
 on from the last checkpoint. The best step on the validation text is tested, once.
 
     python retrain.py runs/quickstart
+    python retrain.py runs/quickstart --seeds 0,1,2 --workers 2
     python retrain.py configs/quickstart.yaml --layout "a d a d d d"
     python retrain.py configs/quickstart.yaml --layout interleaved --set run.seed=1
     python retrain.py configs/quickstart.yaml --architecture architecture.json
@@ -15,7 +16,6 @@ chosen architecture, RUN/model/ and RUN/report.html. Next: python compare.py RUN
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 from pipeline import cli
@@ -34,8 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     source.add_argument(
         "--layout", metavar="LAYOUT", help="letters, e.g. 'a d a d', or a registered derivation"
     )
+    cli.add_seeds(parser, "several trainings, e.g. 0,1,2 (default: run.seed alone)")
+    cli.add_workers(parser, "trainings at a time, each with its share of the cores")
     arguments = parser.parse_args(argv)
     with cli.user_errors(loads=None):
+        if arguments.workers > 1:
+            cli.refuse_several("retrain.py --workers")
         from model import load_architecture
         from pipeline.experiment import carried, experiment_of
         from pipeline.run_files import chosen_architecture, record_command
@@ -56,8 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.retrain import (
             copy_chosen,
             find_architecture,
-            finish_retrain,
-            retrain_trainer,
+            retrain_all,
             show_result,
         )
         from pipeline.summary import show_report
@@ -66,29 +69,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         ranks = join()
         plan = set_up(experiment, run_dir, ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
-        with closing(retrain_trainer(plan, architecture)) as trainer:
-            trainer.open()
-            trainer.run(experiment.run)
-            ranks.leave()
-            if ranks.is_first:
-                result = finish_retrain(plan, trainer, architecture)
-                if argv is None:
-                    own = (result.parent / "architecture.json").relative_to(run_dir).as_posix()
-                    file = own if arguments.architecture else None
-                    record_command(plan, "retrain", layout=arguments.layout, architecture=file)
+        seeds = arguments.seeds or [plan.seed]
+        trainings = [(plan.with_seed(seed), architecture) for seed in seeds]
+        results = retrain_all(trainings, arguments.workers)
+        if ranks.is_first:
+            if argv is None:
+                own = (results[0].parent / "architecture.json").relative_to(run_dir).as_posix()
+                given = {
+                    "layout": arguments.layout,
+                    "architecture": own if arguments.architecture else None,
+                    "seeds": ",".join(map(str, seeds)),
+                    "workers": str(arguments.workers),
+                }
+                record_command(plan, "retrain", **given)
+            for result in results:
                 show_result(result)
-                if arguments.architecture is None and arguments.layout is None:
-                    print(copy_chosen(result, run_dir))
-                    show_report(plan)
-                    print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
-                else:
-                    print(f"model: {result.parent / 'model'}")
-                if arguments.layout is not None:
-                    named = [
-                        f"derive.{key}={it}" for key, it in named_layout(arguments.layout).items()
-                    ]
-                    derive = cli.command("derive.py", run_dir, *named, *carried(arguments))
-                    print(f"to choose it: {derive}")
+            if arguments.architecture is None and arguments.layout is None:
+                print(copy_chosen(results[0], run_dir))
+                show_report(plan)
+                print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
+            else:
+                print(f"model: {results[0].parent / 'model'}")
+            if arguments.layout is not None:
+                named = [f"derive.{key}={it}" for key, it in named_layout(arguments.layout).items()]
+                derive = cli.command("derive.py", run_dir, *named, *carried(arguments))
+                print(f"to choose it: {derive}")
     return 0
 
 

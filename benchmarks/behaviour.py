@@ -171,7 +171,7 @@ CASES = {
             "search.py",
             "derive.py --method finals",
             "derive.py --method predictor --workers 2",
-            "compare.py --jobs 2",
+            "compare.py --workers 2",
         ),
     ),
     "sweep": Case(commands=("sweep.py",), more=SWEEP),

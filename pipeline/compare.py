@@ -3,7 +3,6 @@
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from pipeline.costs import time_models
 from pipeline.derive import blind_caveats, network_hash, table_text
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
-from pipeline.jobs import SCRIPTS, Countdown, Job, run_all
+from pipeline.jobs import SCRIPTS, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
 from pipeline.opponents import Contestant
 from pipeline.plan import RunPlan
-from pipeline.retrain import finish_retrain, retrain_trainer
+from pipeline.retrain import retrain_all
 from pipeline.run_files import check_validations, read_result, retrain_folder
 from training.evaluation import Evaluation
 from training.run_dir import WORDS
@@ -172,51 +171,10 @@ def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, 
     return intervals
 
 
-def train_contestants(plan: RunPlan, entries: Sequence[Contestant], jobs: int = 1) -> None:
-    """Train every architecture with every seed, as retrain.py does it, and raise what it does.
-
-    Of several `jobs` so many train at a time, each in a process with its share of the cores.
-    """
+def train_contestants(plan: RunPlan, entries: Sequence[Contestant], workers: int = 1) -> None:
+    """Train every architecture with every seed, as `retrain_all` does it."""
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
-    every = [(of_seed, entry) for of_seed in plans for entry in entries]
-    waiting = [training for training in every if not _result_path(*training).exists()]
-    if len(waiting) < len(every):
-        announce(f"trained already: {len(every) - len(waiting)} of {len(every)}")
-    countdown = Countdown(len(waiting), jobs)
-    if jobs > 1 and waiting:
-        announce(f"training {len(waiting)} models, {jobs} at a time; each says more in its log")
-        with StopRequest().listening() as stop:
-            run_all(
-                [_job(*training) for training in waiting],
-                workers=jobs,
-                stop=stop,
-                done=lambda job: announce(countdown.line(f"trained {job.name}")),
-            )
-        return
-    shown = set[str]()
-    for number, (of_seed, entry) in enumerate(waiting, start=1):
-        name = f"{entry.architecture.name}, seed {of_seed.seed}"
-        announce(f"training {number} of {len(waiting)}: {name}")
-        with closing(retrain_trainer(of_seed, entry.architecture)) as trainer:
-            trainer.open()
-            trainer.run(of_seed.experiment.run, shown)
-            shown |= set(trainer.summary.splitlines())
-            finish_retrain(of_seed, trainer, entry.architecture)
-        announce(countdown.line(f"trained {name}"))
-
-
-def _job(plan: RunPlan, entry: Contestant) -> Job:
-    name, run = entry.architecture.name, plan.run_dir
-    # The chosen one's file is RUN/architecture.json; architectures/ may hold another of its name.
-    is_chosen = entry.role in ("searched", "chosen")
-    file = run / ("architecture.json" if is_chosen else f"architectures/{name}.json")
-    arguments = ("--run", str(run), "--architecture", str(file))
-    log = run / "jobs" / name / f"seed-{plan.seed}"
-    return Job(f"{name}, seed {plan.seed}", plan.experiment, ("retrain",), log, arguments)
-
-
-def _result_path(plan: RunPlan, entry: Contestant) -> Path:
-    return plan.retrain_folder(entry.architecture.name) / "result.json"
+    retrain_all([(seeded, one.architecture) for seeded in plans for one in entries], workers)
 
 
 def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
@@ -225,7 +183,10 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
 
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
     results = {
-        entry.architecture.name: [read_result(_result_path(seeded, entry)) for seeded in plans]
+        entry.architecture.name: [
+            read_result(seeded.retrain_folder(entry.architecture.name) / "result.json")
+            for seeded in plans
+        ]
         for entry in entries
     }
     check_validations(results)

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,14 @@ from pipeline.derive import (
     write_architecture,
 )
 from pipeline.experiment import idle_clusters
+from pipeline.jobs import Countdown, Job, run_all
 from pipeline.plan import RunPlan
-from pipeline.run_files import MODEL_FILES, chosen_architecture, read_result
+from pipeline.run_files import (
+    MODEL_FILES,
+    chosen_architecture,
+    read_result,
+    remove_checkpoints,
+)
 from pipeline.summary import (
     memory_line,
     model_lines,
@@ -33,6 +41,7 @@ from pipeline.summary import (
 from training.console import bits
 from training.optim import build_optimiser, warmup_steps
 from training.run_dir import FolderLock, claim, is_claimed
+from training.signals import StopRequest
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
@@ -129,18 +138,92 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     )
 
 
-def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> Path:
-    """Take the best step, test it once; write the model folder, then result.json."""
-    path, folder = trainer.folder / "result.json", trainer.folder / "model"
-    if not path.exists():
-        announce(f"testing the weights of step {trainer.state.best.step}, the best on validation")
-        trainer.take_best()
-        with folder_made_whole(folder, MODEL_FILES) as work:
-            save_model(work, trainer.state.model, architecture)
-            plan.prepared.tokenizer.save(work)
-        result = _result(plan, trainer, architecture)
-        write_whole(path, json.dumps(result, indent=1) + "\n")
-    return path
+Retraining = tuple[RunPlan, Architecture]
+
+
+def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]:
+    """Train architectures, each with its plan's seed, and test them; the paths of the results.
+
+    What has a result is done, and is not trained again. Of several `workers` so many train at a
+    time, each in a process with its share of the cores.
+
+    Raises:
+        ValueError: a folder is another experiment's, or a training failed.
+        Stopped: a signal came; everything is saved.
+    """
+    waiting = _waiting(trainings)
+    if len(waiting) < len(trainings) > 1:
+        announce(f"trained already: {len(trainings) - len(waiting)} of {len(trainings)}")
+    if not waiting:
+        trainings[0][0].ranks.leave()
+    countdown = Countdown(len(waiting), workers)
+    if workers > 1 and waiting:
+        announce(f"training {len(waiting)} models, {workers} at a time; each says more in its log")
+        with StopRequest().listening() as stop:
+            run_all(
+                [_job(*training) for training in waiting],
+                workers=workers,
+                stop=stop,
+                done=lambda job: announce(countdown.line(f"trained {job.name}")),
+            )
+        waiting = []
+    shown = set[str]()
+    for number, (plan, architecture) in enumerate(waiting, start=1):
+        name = f"{architecture.name}, seed {plan.seed}"
+        if len(trainings) > 1:
+            announce(f"training {number} of {len(waiting)}: {name}")
+        with closing(retrain_trainer(plan, architecture)) as trainer:
+            trainer.open()
+            trainer.run(plan.experiment.run, shown)
+            shown |= set(trainer.summary.splitlines())
+            if number == len(waiting):
+                plan.ranks.leave()
+            if plan.ranks.is_first:
+                finish_retrain(plan, trainer, architecture)
+        if len(trainings) > 1:
+            announce(countdown.line(f"trained {name}"))
+    return [_result_path(*training) for training in trainings]
+
+
+def _waiting(trainings: Sequence[Retraining]) -> list[Retraining]:
+    """Those without a result, as the first process sees it."""
+    ranks, done = trainings[0][0].ranks, list[bool]()
+    if ranks.is_first:
+        for plan, architecture in trainings:
+            path = _result_path(plan, architecture)
+            done.append(path.exists())
+            if done[-1]:
+                is_claimed(path.parent, retrain_identity(plan, architecture))
+                # Left by a kill between the result and their removal.
+                remove_checkpoints(path.parent)
+    done = json.loads(ranks.broadcast_str(json.dumps(done) if ranks.is_first else None))
+    return [one for one, is_done in zip(trainings, done, strict=True) if not is_done]
+
+
+def _job(plan: RunPlan, architecture: Architecture) -> Job:
+    log = plan.run_dir / "jobs" / architecture.name / f"seed-{plan.seed}"
+    file = log / "architecture.json"
+    log.mkdir(parents=True, exist_ok=True)
+    write_whole(file, architecture.to_json())
+    arguments = ("--run", str(plan.run_dir), "--architecture", str(file))
+    name = f"{architecture.name}, seed {plan.seed}"
+    return Job(name, plan.experiment, ("retrain",), log, arguments)
+
+
+def _result_path(plan: RunPlan, architecture: Architecture) -> Path:
+    return plan.retrain_folder(architecture.name) / "result.json"
+
+
+def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> None:
+    """Take the best step, test it once; write the model, then result.json; drop checkpoints."""
+    announce(f"testing the weights of step {trainer.state.best.step}, the best on validation")
+    trainer.take_best()
+    with folder_made_whole(trainer.folder / "model", MODEL_FILES) as work:
+        save_model(work, trainer.state.model, architecture)
+        plan.prepared.tokenizer.save(work)
+    result = _result(plan, trainer, architecture)
+    write_whole(trainer.folder / "result.json", json.dumps(result, indent=1) + "\n")
+    remove_checkpoints(trainer.folder)
 
 
 def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict[str, Any]:

@@ -187,6 +187,13 @@ def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Non
         )
 
 
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a training that is done; its model stays."""
+    for path in folder.iterdir():
+        if _CHECKPOINT.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
 def remove_weights(run: Path) -> None:
     """Remove checkpoints and models of a run that is done; several processes may do so at once.
 

@@ -32,7 +32,7 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     if commands or comparison is None:
         return commands
     if int(comparison.rows["n"].min()) < _ENOUGH_SEEDS:
-        commands.append(f"python compare.py {shown} --set 'compare.seeds=[0,1,2]'")
+        commands.append(f"python compare.py {shown} --seeds 0,1,2")
     if searched:
         # The unit of replication is the search run.
         seed = seed_of(searched[-1]) + 1

@@ -114,9 +114,9 @@ def state_of(folder: Path) -> dict[Path, tuple[bytes, int]]:
 def assert_same(one: Path, two: Path) -> None:
     """Of two phases: all metrics and tensors the same, times excepted."""
     assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
-    best = [sorted(path.name for path in folder.glob("best-*")) for folder in (one, two)]
-    assert best[0] == best[1]
-    for name in ("last.safetensors", *best[0]):
+    saved = [sorted(path.name for path in folder.glob("*.safetensors")) for folder in (one, two)]
+    assert saved[0] == saved[1]
+    for name in saved[0]:
         tensors: list[dict[str, Any]] = [load_file(folder / name) for folder in (one, two)]
         assert tensors[0].keys() == tensors[1].keys()
         assert all(torch.equal(tensors[0][key], tensors[1][key]) for key in tensors[0])

@@ -1,4 +1,4 @@
-"""compare.py --jobs with real processes: the same results, and Ctrl-C stops all of them."""
+"""compare.py --workers with real processes: the same results, and Ctrl-C stops all of them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ GIVEN = ("compare.opponents=[interleaved]", "run.figures=false")
 
 
 def command(folder: Path, *texts: str) -> list[str]:
-    arguments = [sys.executable, "compare.py", str(folder), "--jobs", "2"]
+    arguments = [sys.executable, "compare.py", str(folder), "--workers", "2"]
     return [*arguments, *settings(*GIVEN, *texts)]
 
 
@@ -88,7 +88,7 @@ def test_ctrl_c_stops_all_after_a_checkpoint_and_the_same_command_goes_on(
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert "stopped by SIGINT; the state is saved. Go on with:" in error
-    assert "--jobs 2" in error.splitlines()[-1]
+    assert "--workers 2" in error.splitlines()[-1]
     assert "Traceback" not in error
     assert not reached(logs, 400)
     for log in logs:

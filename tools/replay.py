@@ -42,8 +42,8 @@ _PROGRAM = Path(__file__).resolve().parents[1]
 _OPTIONS = {
     "search": {"--seeds"},
     "derive": {"--workers", "--pareto"},
-    "retrain": {"--architecture", "--layout"},
-    "compare": {"--jobs", "--pareto"},
+    "retrain": {"--architecture", "--layout", "--seeds", "--workers"},
+    "compare": {"--workers", "--pareto"},
 }
 # Results, in the order in which a run writes them: the first difference is then a cause.
 _PHASES = ("search/", "architecture", "retrain/", "model/", "pareto.", "comparison.")

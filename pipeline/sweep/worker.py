@@ -33,7 +33,7 @@ from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.layout_scores import LayoutTrainings, seeded
 from pipeline.plan import set_up
-from pipeline.retrain import copy_chosen, find_architecture, finish_retrain, retrain_trainer
+from pipeline.retrain import copy_chosen, find_architecture, retrain_all
 from pipeline.run_files import read_result, search_folder
 from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
@@ -221,10 +221,7 @@ def run_seed(
     if onehot := search_curve(search_folder(run, plan.seed) / "metrics.jsonl", "onehot"):
         values["onehot"] = onehot[max(onehot)]
     if "retrained" in objectives:
-        with closing(retrain_trainer(plan, architecture)) as trainer:
-            trainer.open()
-            trainer.run(plan.experiment.run)
-            result = finish_retrain(plan, trainer, architecture)
+        (result,) = retrain_all([(plan, architecture)])
         copy_chosen(result, run)
         values["retrained"] = read_result(result)["valid"]["bits_per_byte"]
     return values, architecture

@@ -115,6 +115,20 @@ def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
     assert [entry.kinds for entry in entries] == [[], ["permuted"]]
 
 
+def test_one_seed_names_the_command_of_more(
+    derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = settings("compare.opponents=[interleaved]", "compare.seeds=[0]")
+    run(compare, derived, *one)
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("for a verdict: ")
+    assert last.endswith(f"compare.py {derived} --set '{one[1]}' --seeds 0,1,2")
+    run(compare, derived, *one, "--seeds", "0,1")
+    shown = capsys.readouterr().out
+    assert "for a verdict" not in shown
+    assert "over 2 retraining seeds" in shown
+
+
 def test_opponents_of_other_sizes_are_refused(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,7 +63,8 @@ def test_the_best_step_is_tested_and_saved_not_the_last(
 
     trainer.step = spoiled
     trainer.run(plan.experiment.run)
-    result = json.loads(finish_retrain(plan, trainer, architecture).read_text())
+    finish_retrain(plan, trainer, architecture)
+    result = json.loads((trainer.folder / "result.json").read_text())
     assert result["best_step"] == 10
     assert result["validations"] == 5
     model = load_model(trainer.folder / "model")
@@ -75,6 +76,30 @@ def test_the_best_step_is_tested_and_saved_not_the_last(
     assert min(nats, key=lambda step: nats[step]) == 10
     assert result["valid"]["nats_per_token"] == pytest.approx(nats[10], abs=1e-9)
     assert nats[25] > nats[10]
+
+
+def test_several_seeds_are_one_command_and_keep_their_model_once(
+    derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [derived / f"retrain/layout-addi/seed-{seed}" for seed in (0, 1)]
+    run(retrain, derived, "--seeds", "0,1")
+    nats = [json.loads((one / "result.json").read_text())["test"] for one in folders]
+    assert nats[0] != nats[1]
+    before = [path.stat().st_mtime_ns for one in folders for path in one.iterdir()]
+    # As a kill after the result leaves it.
+    (folders[1] / "last.safetensors").write_text("")
+    capsys.readouterr()
+    run(retrain, derived, "--seeds", "0,1")
+    for one in folders:
+        names = [path.relative_to(one).as_posix() for path in one.rglob("*.safetensors")]
+        assert names == ["model/model.safetensors"]
+    assert before == [path.stat().st_mtime_ns for one in folders for path in one.iterdir()]
+    shown = capsys.readouterr().out
+    assert "trained already: 2 of 2" in shown
+    assert shown.count("best at step") == 2
+    assert "seed 1: best at step" in shown
+    again = "retrain.steps is 25 there and 24 here"
+    assert again in refused(retrain.main, capsys, derived, "--set", "retrain.steps=24")
 
 
 def test_an_architecture_of_another_tokenizer_is_refused(

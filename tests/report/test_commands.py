@@ -28,7 +28,7 @@ def test_the_commands_stand_as_they_were_given(make):
     (make.run / "commands.jsonl").write_text("".join(rows))
     first, _, after = blocks(make, read_comparison(make.comparison()))
     assert first.splitlines() == given
-    assert "compare.seeds=[0,1,2]" in after
+    assert "--seeds 0,1,2" in after
 
 
 def test_the_facts_are_those_of_the_machine_and_all_seeds(make):
@@ -62,5 +62,5 @@ def test_more_seeds_are_offered_until_there_are_three(make, n, offered):
     make.retraining("argmax-0")
     rows = (f"{name},a,{n},1,1,,1,1,1,,searched,,,,\n" for name in ("argmax-0", "par-5"))
     left = "\n".join(next_commands(make.run, read_comparison(make.comparison("".join(rows)))))
-    assert ("compare.seeds=[0,1,2]" in left) == offered
+    assert ("--seeds 0,1,2" in left) == offered
     assert re.search(r"python search\.py \S+/seed-0/experiment\.yaml .* run\.seed=1", left)

@@ -315,6 +315,9 @@ def user_errors(loads: str | None = "torch") -> Iterator[None]:
     try:
         if loads is not None:
             loading(loads)
+        if loads == "torch":
+            # Torch would swallow a Ctrl-C in the midst of it, and go on with half of it.
+            import numpy  # noqa: F401
         yield
         sys.stdout.flush()
     except BaseException as error:

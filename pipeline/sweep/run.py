@@ -71,7 +71,11 @@ def join_sweep(experiment: Experiment, run_dir: Path, workers: int) -> None:
     sweep = sweep_of(experiment, run_dir)
     plan = set_up(experiment, run_dir)
     with reached(sweep.storage):
-        run_trials(sweep, join_study(sweep, plan.inputs()), plan, workers)
+        study = join_study(sweep, plan.inputs())
+        if all(entry.finished for entry in entries(study)):
+            announce(f"sweep {sweep.run}: every trial has ended; nothing is left for a worker")
+            return
+        run_trials(sweep, study, plan, workers)
 
 
 def run_trials(sweep: Sweep, study: optuna.Study, plan: RunPlan, workers: int) -> None:

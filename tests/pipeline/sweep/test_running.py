@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.trial import TrialState
 
 import sweep as sweep_script
 from hpo.study import entries
@@ -165,6 +166,20 @@ def test_nobody_joins_before_every_trial_is_enqueued(
     start(file, folder)
     join(file, folder)
     assert [len(entries(study)) for _, study in begun] == [4, 4]
+
+
+def test_a_worker_of_a_sweep_that_has_ended_is_told_so(
+    file: Path, folder: Path, begun: Begun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(file, folder)
+    for trial in begun[0][1].trials:
+        begun[0][1]._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
+        begun[0][1]._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+    capsys.readouterr()
+    join(file, folder)
+    said = capsys.readouterr().out
+    assert said == f"sweep {folder}: every trial has ended; nothing is left for a worker\n"
+    assert len(begun) == 1
 
 
 def test_a_sweep_whose_folder_was_renamed_goes_on(file: Path, tmp_path: Path, begun: Begun) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ from pipeline.run_files import layout_name, short_text
 from pipeline.summary import layout_caveats
 from training.run_dir import commit, identity_hash
 from utils.files import csv_of, write_whole
-from utils.text import NO_CONTEXT
+from utils.text import NO_CONTEXT, aligned, wrapped
 
-_SHOWN = 10
+_SHOWN, _LAYOUT = 10, 24
 
 
 @dataclass(frozen=True)
@@ -304,14 +305,16 @@ def considered_rows(considered: Sequence[Considered]) -> list[Row]:
 
 
 def table_text(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Columns of a table for the screen."""
-    import pandas as pd
+    """Columns of a table for the screen; a long layout goes on in the lines under its row."""
 
-    def number(value: float) -> str:
-        return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
+    def shown(value: Any) -> str:
+        if not isinstance(value, float):
+            return str(value)
+        return "" if isnan(value) else f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
 
-    table = pd.DataFrame(rows, columns=[*columns])
-    return table.to_string(index=False, na_rep="", float_format=number)
+    cells = [[*columns], *([shown(row.get(name, "")) for name in columns] for row in rows)]
+    place = columns.index("layout") if "layout" in columns else -1
+    return "\n".join(aligned(wrapped(cells, place, _LAYOUT), place + 1))
 
 
 def weighed_text(derived: Derived) -> str:

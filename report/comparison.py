@@ -10,12 +10,11 @@ from report import html
 from report.html import Column
 from report.run_files import reading, tight_layout
 from utils.files import read_object
-from utils.text import aligned, compact, shorten
+from utils.text import aligned, compact, shorten, wrapped
 
 _TEXT = ("name", "layout", "role", "equal")
 _WIDTH, _SHORTEST_NAME = 100, 9
-_LONGEST_LAYOUT = 16  # in the table of a terminal
-_LONGEST_CELL = 40  # of a layout on the page
+_LAYOUT = 12  # columns of a layout, in the table of a terminal
 # The layout that is compared with the others: a search's answer, or another derivation's.
 CHOSEN_ROLES = ("searched", "chosen")
 
@@ -132,8 +131,8 @@ def _columns(comparison: Comparison) -> list[Column]:
 def text_table(comparison: Comparison) -> str:
     """The table for a terminal, with the verdict and the latency note below it.
 
-    It fits 100 columns: layouts too long for it stand below the table, whole, and where that is
-    not enough, what nats say too is left out.
+    It fits 100 columns: a long layout goes on in the lines under its row, and where that is not
+    enough, what nats say too is left out.
     """
     columns = _columns(comparison)
     cells = _cells(comparison, columns)
@@ -146,24 +145,14 @@ def text_table(comparison: Comparison) -> str:
         row[0] = shorten(row[0], max(longest, _SHORTEST_NAME))
     lines = aligned(cells, _LEFT)
     parts = ["\n".join([*lines[:2], "-" * max(map(len, lines)), *lines[2:]])]
-    layouts = zip(comparison.rows["name"], comparison.rows["layout"], strict=True)
-    below = [
-        f"  {name}: {layout}"
-        for name, layout in layouts
-        if len(tight_layout(layout)) > _LONGEST_LAYOUT
-    ]
-    if below:
-        parts.append("\n".join(["layouts:", *below]))
     texts = (comparison.legend, comparison.remarks, comparison.verdict, comparison.latency_note)
     parts.append("\n".join(text for text in texts if text))
     return "\n\n".join(part for part in parts if part)
 
 
 def _cells(comparison: Comparison, columns: list[Column]) -> list[list[str]]:
-    """The heads and the rows as text; a layout that is longer stands elsewhere."""
-    cells = html.cells_of(comparison.rows, columns)
-    for row in cells:
-        row[1] = row[1] if len(row[1]) <= _LONGEST_LAYOUT else "below"
+    """The heads and the rows as text."""
+    cells = wrapped(html.cells_of(comparison.rows, columns), 1, _LAYOUT)
     return [[column.title for column in columns], [column.unit for column in columns], *cells]
 
 
@@ -174,8 +163,4 @@ def _width(cells: list[list[str]]) -> int:
 def html_table(comparison: Comparison) -> html.Table:
     """The same table for the page, which draws every layout; the chosen one stands out."""
     rows, columns = comparison.rows, _columns(comparison)
-    table = html.table_of(rows, columns, rows["is_chosen"], left=_LEFT, label="the comparison")
-    for (_, cells), layout in zip(table.rows, rows["layout"], strict=True):
-        if len(cells[1]) > _LONGEST_CELL:
-            cells[1] = f"{len(layout.split())} slots"
-    return table
+    return html.table_of(rows, columns, rows["is_chosen"], left=_LEFT, label="the comparison")

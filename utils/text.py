@@ -1,6 +1,7 @@
 """Text for people: cut, masked, made visible, and times on a clock."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 
 # Up to the last @: a password with an unescaped one is taken as a whole. An address that lacks its
@@ -34,6 +35,19 @@ def visible(text: str) -> str:
 def shorten(text: str, most: int) -> str:
     """A text of at most `most` characters, with dots where something is missing."""
     return text if len(text) <= most else f"{text[: max(most - 3, 0)]}..."
+
+
+def wrapped(rows: Sequence[Sequence[str]], column: int, width: int) -> list[list[str]]:
+    """The rows of a table; a longer cell of a column goes on in rows of its own.
+
+    It is cut between words, and a word that is longer anywhere.
+    """
+    lines = list[list[str]]()
+    for row in rows:
+        first, *more = textwrap.wrap(row[column], width) or [""]
+        lines.append([*row[:column], first, *row[column + 1 :]])
+        lines += [["" if at != column else part for at in range(len(row))] for part in more]
+    return lines
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 
 from data.tokenizers import TOKENIZERS
 from data.tokenizers.tokenizer import Tokenizer
+from export import EXPORTERS
 from model import BLOCKS, Architecture, ModelConfig, SoftmaxConfig, build_model, save_model
 from model.blocks.base import Block
 from model.ops import NO_DROPOUT
@@ -94,6 +95,13 @@ def unknown_commands(page: Path) -> list[str]:
         if not there or not all((ROOT / name).exists() or name in MADE for name in configs):
             unknown.append(shlex.join([program, *words]))
     return unknown
+
+
+def test_what_needs_more_than_the_set_up_stands_behind_what_brings_it() -> None:
+    needs = [f"--to {name}" for name, exporter in EXPORTERS.items() if exporter.packages]
+    for block in blocks(ROOT / "README.md", ""):
+        before = block.partition("pip install -r requirements-extras.lock")[0]
+        assert not [words for words in ("tools.lm_eval", *needs) if words in before], before
 
 
 @every_page

@@ -101,7 +101,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def check_installed(what: str, extra: str, packages: Sequence[str]) -> None:
-    """Raise ValueError with the command that brings a package that is missing.
+    """Raise ValueError with the commands that bring a package that is missing.
 
     `what` is what the user asked for; `packages` are the names by which the extra of pyproject.toml
     is imported.
@@ -110,7 +110,10 @@ def check_installed(what: str, extra: str, packages: Sequence[str]) -> None:
         file = Path(__file__).resolve().parents[1] / "pyproject.toml"
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         needed = " ".join(map(repr, project["optional-dependencies"][extra]))
-        raise ValueError(f"{what}: the package {missing[0]} is missing; pip install {needed}")
+        raise ValueError(
+            f"{what}: the package {missing[0]} is missing; pip install {needed}, or with the "
+            "versions of our tests all extras: pip install -r requirements-extras.lock"
+        )
 
 
 def dotted(key: Key) -> str:

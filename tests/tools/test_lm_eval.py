@@ -13,4 +13,7 @@ def test_a_missing_package_is_named_with_what_brings_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     said = refused(command.main, capsys, "absent", "--tasks", "mine")
-    assert said == "tools.lm_eval: the package lm_eval is missing; pip install 'lm_eval>=0.4.9'\n"
+    assert said == (
+        "tools.lm_eval: the package lm_eval is missing; pip install 'lm_eval>=0.4.9', or with the "
+        "versions of our tests all extras: pip install -r requirements-extras.lock\n"
+    )

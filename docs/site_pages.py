@@ -24,10 +24,11 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages outside docs/, and a copy of every file that a page links to."""
     for name, uri in PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / name)))
-    copied = set[Path]()
-    for file in files.documentation_pages():
-        source = _source(file.src_uri)
-        copied.update(target for target in _targets(source) if _uri(target).startswith(COPIES))
+    pages, copied = [_source(file.src_uri) for file in files.documentation_pages()], set[Path]()
+    for page in pages:  # grows: a copied note has links of its own
+        linked = {path for path in _targets(page) if _uri(path).startswith(COPIES)} - copied
+        pages += [path for path in linked if path.suffix == ".md"]
+        copied |= linked
     for path in sorted(copied):
         files.append(File.generated(config, _uri(path), abs_src_path=str(path)))
     return files
@@ -49,7 +50,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 def _source(uri: str) -> Path:
     """The file of the repository that a page of the site is made of."""
     outside = {place: name for name, place in PAGES.items()}
-    return ROOT / outside[uri] if uri in outside else DOCS / uri
+    copy = uri.removeprefix(f"{COPIES}/")
+    return ROOT / (outside.get(uri) or copy) if uri in outside or copy != uri else DOCS / uri
 
 
 def _uri(path: Path) -> str:

@@ -68,8 +68,8 @@ class LanguageModel(nn.Module):
         # When tied the softmax's own tables are looked up: a state dict holds each tensor once.
         tables = (vocabulary_size, d_model, softmax, options.d_embedding)
         self.embedding = None if softmax.tied else ClusterTables(*tables)
-        # Drawn before the slots, so that all layouts of one seed begin with the same: that halves
-        # the noise of their differences (docs/experiments/score_noise.md).
+        # Drawn before the slots, so that all layouts of one seed begin with the same: that lowers
+        # the noise of their differences (benchmarks/records/score_noise.md).
         adaptive_softmax = AdaptiveSoftmax(*tables)
         self.tied = tied_slots(slots, tie_slots)
         modules = nn.ModuleList(Slot(held, d_model, dropout, options) for held in self.tied.modules)

@@ -23,16 +23,21 @@ from tests.runs import Capture
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
-# Dated pages speak of commits whose modules had other names.
-DATED = ("docs/experiments/", "CHANGELOG.md")
+# Dated: they speak of commits whose modules had other names.
+NOTES = sorted(ROOT.glob("benchmarks/records/*.md"))
 NOT_OURS = {"-m pip", "-m pytest", "-m torch.distributed.run"}
 # Environments, runs and the site are made.
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."}
 FOLDERS -= {"runs", "site"}
 # Files that a reader of the page makes.
 MADE = {"model/blocks/gate.py", "configs/gate.yaml"}
+# Words at most, as `wc -w` counts them.
+MOST_WORDS = {
+    **{"docs/results.md": 1400, "docs/layoutbench.md": 1000, "docs/headline.md": 900},
+    **{"docs/decisions.md": 1450, "CHANGELOG.md": 1200},
+}
 every_page = pytest.mark.parametrize(
-    "page", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES]
+    "page", [*PAGES, *NOTES], ids=[str(path.relative_to(ROOT)) for path in [*PAGES, *NOTES]]
 )
 
 
@@ -107,7 +112,7 @@ def test_what_needs_more_than_the_set_up_stands_behind_what_brings_it() -> None:
 @every_page
 def test_what_a_page_names_exists(page: Path) -> None:
     assert broken_links(page) == []
-    if str(page.relative_to(ROOT)).startswith(DATED):
+    if page in NOTES:
         return
     assert unknown_commands(page) == []
     names = re.findall(r"`([\w./-]+/[\w.-]*)`", page.read_text(encoding="utf-8"))
@@ -192,21 +197,27 @@ def test_the_demo_is_the_same_four_commands_everywhere_and_all_its_settings_are_
     assert "--set" not in makefile
 
 
-def test_readme_and_the_map_stay_short() -> None:
+def test_pages_stay_short() -> None:
     for name, most in (("README.md", 1050), ("docs/design.md", 2500)):
         text = (ROOT / name).read_text(encoding="utf-8")
         # Commands and tables are looked at, not read.
         prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         assert len(prose.split()) <= most, name
+    for name, most in MOST_WORDS.items():
+        assert len((ROOT / name).read_text(encoding="utf-8").split()) <= most, name
+    decisions = (ROOT / "docs/decisions.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    for heading, _, text in (decision.partition("\n") for decision in decisions):
+        assert len(text.split()) <= 120, heading
 
 
-def test_every_page_is_linked_from_readme_or_an_index() -> None:
-    linked = {
-        (page.parent / target.partition("#")[0]).resolve()
-        for page in PAGES
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    }
-    assert {path for path in PAGES if path not in linked} == {ROOT / "README.md"}
+def test_every_page_and_note_is_at_most_two_clicks_from_readme() -> None:
+    def linked(page: Path) -> set[Path]:
+        found = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        return {(page.parent / target.partition("#")[0]).resolve() for target in found}
+
+    first = linked(ROOT / "README.md")
+    second = {target for page in first & set(PAGES) for target in linked(page)}
+    assert {*PAGES, *NOTES} - first - second - {ROOT / "README.md"} == set()
 
 
 def test_every_page_of_docs_is_in_the_menu_of_the_site() -> None:
@@ -218,5 +229,5 @@ def test_every_page_of_docs_is_in_the_menu_of_the_site() -> None:
 def test_pages_that_the_code_names_exist() -> None:
     for path in (file for name in FOLDERS - {"tests"} for file in (ROOT / name).rglob("*.py")):
         with tokenize.open(path) as file:
-            named = re.findall(r"docs/[\w/]+\.md", file.read())
+            named = re.findall(r"(?:docs|benchmarks/records)/[\w/]+\.md", file.read())
         assert [name for name in named if not (ROOT / name).exists()] == [], path

@@ -1,7 +1,7 @@
 """The best of what rules and a search propose, all of it trained in full.
 
 No surrogate, and no trainings of half length. What it is worth beside other methods:
-docs/experiments/layoutbench2.md.
+docs/layoutbench.md.
 """
 
 import math

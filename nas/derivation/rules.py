@@ -24,7 +24,7 @@ from model import Candidate, Evidence, Layout, parse_layout
 from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
 
-# The best layout of LayoutBench, docs/experiments.md.
+# The best layout of LayoutBench, docs/layoutbench.md.
 _SANDWICH_ENDS = 2
 
 

@@ -149,7 +149,7 @@ class SearchConfig(Section):
     estimator: Literal["auto", Estimator] = Field(
         default="auto",
         description="auto: spos for the weights, soft for alpha, as chosen by measuring "
-        "(docs/experiments.md); soft for both with data shared. soft: all candidates, "
+        "(docs/layoutbench.md); soft for both with data shared. soft: all candidates, "
         "relaxed weights; straight_through: one-hot forward, all computed; single_path: only the "
         "drawn one is computed; two_path: the first two drawn, the first active; dirichlet: all, "
         "weights from a Dirichlet of mean pi; spos: one drawn uniformly, and alpha stands still "

@@ -15,7 +15,7 @@ from nas.search.plan import MOST_ALPHA_LR, SearchPlan
 from utils.pi import margins, softmax
 
 # Where a warning begins. How often directed searches and placebos are warned of with these:
-# docs/experiments.md, by benchmarks/guard_rates.py.
+# benchmarks/records/drift_warning.md, by benchmarks/guard_rates.py.
 MOST_NOTHING = 0.6
 COST_REMEDY = (
     "Costs favour it whatever it predicts: bound its share (search.cost.most_nothing: 0.25, say), "

@@ -14,7 +14,8 @@ from training.state import TrainState
 
 ALPHA_TRAVEL = 10.0
 # Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a
-# real search (docs/experiments.md). So a short search moves alpha less instead of faster.
+# real search (benchmarks/records/short_searches.md). So a short search moves alpha less instead of
+# faster.
 MOST_ALPHA_LR = 0.05
 # FLOPs in forward passes: a training step also has the gradients of the activations and of the
 # weights, alpha's own pass those of the activations alone.

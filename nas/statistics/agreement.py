@@ -71,7 +71,8 @@ def interval(counts_LC: Choices, chance_spread: float) -> tuple[float, float] | 
 
     Student's t with L - 1 degrees of freedom, of the jackknife's error over the slots widened by
     L / (L - 1), or the deviation of kappa by chance where that is larger: a jackknife of a few
-    slots that agree by luck says far too little. For its coverage: docs/experiments.md.
+    slots that agree by luck says far too little. Its coverage is in
+    benchmarks/records/kappa_interval.md.
 
     `chance_spread` is the deviation of kappa where the searches have nothing in common.
     """

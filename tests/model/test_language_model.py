@@ -25,7 +25,7 @@ every_softmax = pytest.mark.parametrize("softmax", SOFTMAXES, ids=str)
 def test_all_layouts_of_a_seed_begin_with_the_same_embedding_and_softmax(
     softmax: dict[str, Any],
 ) -> None:
-    """Else their differences have twice the noise (docs/experiments/score_noise.md)."""
+    """Else their differences have more noise (benchmarks/records/score_noise.md)."""
     weights = []
     for slots in (LAYERS, [[candidate("dense")]] * 2):
         torch.manual_seed(0)

@@ -234,6 +234,12 @@ def network_hash(architecture: Architecture) -> str:
     return identity_hash(sizes | asdict(architecture.network))
 
 
+def chosen_by_trainings(architecture: Architecture) -> bool:
+    """Whether trainings of this and other layouts chose it."""
+    evidence = architecture.evidence
+    return evidence is not None and evidence.method.partition(":")[0] in TRAINED
+
+
 def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
     """Raise ValueError where an architecture was derived for another tokenizer."""
     theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)

@@ -204,9 +204,10 @@ class LayoutTrainings:
 
         The time that is left counts all of them.
         """
-        counts = {f"{self.plan.stages.steps:,} steps": full, "half as many": half}
-        said = " and ".join(f"{count} of {length}" for length, count in counts.items() if count)
-        say(f"{words}: at most {half + full} trainings, {said}; {self.workers} at a time")
+        shorter = f" ({half} of half as many)" if half else ""
+        steps = f"{self.plan.stages.steps:,} steps"
+        count = f"at most {half + full} trainings of {steps}{shorter}"
+        say(f"{words}: {count}, {self.workers} at a time")
         if self._countdown is None:
             say(_LESS)
             self._countdown = Countdown(0, self.workers)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from model import Architecture, Evidence, Layout, Network, layout_letters
 from nas.costs.latency import WORKLOADS
-from nas.derivation import PLACING, TRAINED, missing_kinds
+from nas.derivation import PLACING, missing_kinds
 from nas.derivation.base import Derived
 from nas.opponents import OPPONENTS, TOLERANCE, Contest, NoOpponent, is_equal
 from pipeline.costs import cost_model
 from pipeline.derive import (
     architecture_of,
     check_tokenizer,
+    chosen_by_trainings,
     derive,
     request_of,
     write_architecture,
@@ -125,7 +126,7 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     chosen = chosen_architecture(plan.run_dir)
     for architecture in (chosen, *front):
         _check_sizes(plan, architecture)
-    if chosen.evidence is not None and chosen.evidence.method.partition(":")[0] in TRAINED:
+    if chosen_by_trainings(chosen):
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"
         seeds = plan.experiment.compare.seeds
         check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)

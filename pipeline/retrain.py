@@ -15,6 +15,7 @@ from pipeline.derive import (
     architecture_hash,
     blind_caveats,
     check_tokenizer,
+    chosen_by_trainings,
     derive,
     named_layout,
     network_hash,
@@ -116,6 +117,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
         *model_lines(model, config.layer_dropout),
         *blind_caveats(architecture.slots, model.options),
+        *([_ANEW] if chosen_by_trainings(architecture) else []),
         passes_line(stages.steps, batches),
         settings_line("retrain", config),
         f"{warmup_steps(config.optimiser, stages.first)} steps of warm-up, "
@@ -139,6 +141,10 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
 
 
 Retraining = tuple[RunPlan, Architecture]
+_ANEW = (
+    "trained anew: by the trainings that chose this layout it looks better than it is, and their "
+    "weights are not kept"
+)
 
 
 def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]:

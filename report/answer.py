@@ -33,12 +33,14 @@ def answer(
     caveats_key: str,
     next_command: str,
     front: str,
+    trained: str,
 ) -> html.Section:
     """The chosen layout beside its opponents, and what is said of them.
 
     `contenders` are rows of `report.layouts.compared`. `pi_L` are those that the chosen one was
     chosen with; the pi of the search `likeliest` is shown where no layout was derived yet; `front`
-    is said where nothing was compared; the section `caveats_key` has all caveats in full.
+    and `trained`, of the trainings that chose it, are said where nothing was compared; the section
+    `caveats_key` has all caveats in full.
     """
     reference = comparison.reference if comparison else ""
     ordered = in_order_of_interest(contenders, reference)
@@ -68,6 +70,7 @@ def answer(
         chosen=chosen,
         others_trained=ordered["nats_per_token"][~ordered["is_chosen"].astype(bool)].notna().any(),
         front=front,
+        trained=trained,
         compared=_compared(ordered, chosen, comparison) if comparison else None,
     )
     return html.Section("answer", "The answer" if comparison else "So far", body)

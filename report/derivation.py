@@ -249,6 +249,23 @@ def trainings_figure(trainings: Trainings) -> Figure:
     return figure
 
 
+def trainings_sentence(run_folder: Path) -> str:
+    """How many trainings chose the layout, and how far the next one is behind; else nothing."""
+    trainings = read_trainings(run_folder)
+    if trainings is None:
+        return ""
+    count, finals = trainings.rows["layout"].nunique(), trainings.finals["expected"]
+    layouts = "1 layout" if count == 1 else f"{count} layouts"
+    said = f"{len(trainings.rows)} trainings of {layouts} chose it by validation nats"
+    if len(finals) < 2:
+        return f"{said}."
+    others = finals.iloc[1:]
+    beside = others.min() - finals.iloc[0]
+    return (
+        f"{said}; of the others {others.idxmin()} is the nearest, expected {beside:+.4f} from it."
+    )
+
+
 def trainings_section(run_folder: Path) -> html.Section | None:
     """Section of the trainings for the chosen layout; None where nothing was trained."""
     trainings = read_trainings(run_folder)

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 import derive
+import retrain
 from model import load_architecture
 from nas.derivation.config import DeriveConfig
 from pipeline import layout_scores
 from pipeline.experiment import load_experiment
 from pipeline.jobs import layout_job
+from report.page import write_report
 from tests.runs import ROOT, Capture, refused, run, run_jobs_here, settings
 
 METHOD = ("--method", "predictor")
@@ -59,7 +61,7 @@ def predict(experiment_file: Path, tmp_path: Path, jobs: list[str]) -> Derive:
 
 
 def test_finals_train_rules_in_full_and_serve_the_predictor(
-    predict: Derive, experiment_file: Path, tmp_path: Path, jobs: list[str]
+    predict: Derive, experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture
 ) -> None:
     folder = tmp_path / "run"
     run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)
@@ -71,6 +73,13 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     assert (folder / "architectures/finals-0.csv").exists()
     assert (folder / "trainings.png").exists()
     assert len(set(jobs)) == len(jobs) > 1
+    page = write_report(folder).read_text()
+    assert "nothing is known about other layouts" not in page
+    assert re.search(rf"{len(jobs)} trainings of 1 layout chose it by validation nats\.", page)
+    assert '<a href="#probes">' in page
+    capsys.readouterr()
+    run(retrain, folder)
+    assert "trained anew: by the trainings that chose this layout" in capsys.readouterr().out
     before = len(jobs)
     run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)
     assert len(jobs) == before, "nothing is trained twice"
@@ -84,9 +93,9 @@ def test_how_many_trainings_are_to_come_is_said_before_the_first_one(
     shown = [line for line in capsys.readouterr().err.splitlines() if "loading" not in line]
     at_first = next(line for line in shown if " at most " in line)
     assert shown.index(at_first) < next(i for i, line in enumerate(shown) if line[0] == "[")
-    (most, full) = map(int, re.findall(r"at most (\d+) trainings, (\d+) of 8 steps", at_first)[0])
+    most = int(re.findall(r"at most (\d+) trainings of 8 steps", at_first)[0])
     assert most >= len(jobs)
-    assert (most > full) == (method == "predictor")
+    assert ("4 of half as many" in at_first) == (method == "predictor")
     assert "derive.top=1" in shown[shown.index(at_first) + 1]
     done = [line for line in shown if line[0] == "["]
     # Of all stages, and the last one is the last.

@@ -13,6 +13,7 @@ from report.derivation import (
     read_trainings,
     trainings_figure,
     trainings_section,
+    trainings_sentence,
     write_front_figure,
     write_trainings_figure,
 )
@@ -75,7 +76,15 @@ def test_the_answer_is_what_was_chosen_though_more_were_expected_of_another(fold
     assert [*trainings.finals.index] == ["a a d", "a d d"]
 
 
+def test_how_many_trainings_chose_it_and_which_layout_is_next_is_one_sentence(folder: Path) -> None:
+    assert trainings_sentence(folder) == (
+        "7 trainings of 3 layouts chose it by validation nats; of the others a a d is the nearest, "
+        "expected +0.0900 from it."
+    )
+
+
 def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:
+    assert trainings_sentence(folder.parent) == ""
     (folder / "architectures/predictor-0-front.csv").unlink()
     assert trainings_section(folder) is None
     assert write_trainings_figure(folder) is None

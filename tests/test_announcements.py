@@ -96,9 +96,12 @@ def test_a_ctrl_c_while_torch_imports_numpy_ends_the_command() -> None:
         "import os, signal, sys, importlib.abc\n"
         "class Press(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'numpy.linalg': os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if name == 'numpy._core._exceptions': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Press())\n"
-        "import derive; derive.main(['x.yaml'])"
+        "from pipeline import cli\n"
+        "with cli.user_errors():\n"
+        "    import torch, numpy\n"
+        "    numpy.zeros(1)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False

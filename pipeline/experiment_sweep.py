@@ -61,7 +61,7 @@ def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:
             said = [*_late_problems(changed, sweep)]
         for path, words in said[: _MOST_LINES - len(errors)]:
             place, at = _place_of(path, sweep)
-            errors.setdefault(place, f"{at}{words} (with {_shown(every)})")
+            errors.setdefault(place, f"{at}{words} (with {shown_values(every)})")
     return list(errors.items())
 
 
@@ -85,7 +85,8 @@ def _place_of(path: tuple[str | int, ...], sweep: SweepConfig) -> Said:
     return ("sweep", "space"), f"{key}: "
 
 
-def _shown(values: Values) -> str:
+def shown_values(values: Values) -> str:
+    """Settings of a trial in one line."""
     return ", ".join(
         f"{name}: {f'{value:.4g}' if isinstance(value, float) else show(value)}"
         for name, value in values.items()

@@ -19,7 +19,7 @@ from pipeline.devices import share_of_gpus
 from pipeline.experiment import Experiment, dump_experiment, with_settings
 from pipeline.run_files import layout_name
 from training.signals import Diverged, Stopped, StopRequest
-from utils.cores import usable_cores
+from utils.cores import share_of_threads
 from utils.files import write_whole
 from utils.text import duration
 
@@ -150,7 +150,7 @@ def run_all(
     done: Callable[[Job], None],
     diverged: Callable[[Job, str], None] | None = None,
 ) -> None:
-    """Run jobs in order, so many at a time, each with its share of the cores unless it says.
+    """Run jobs in order, so many at a time, each with `share_of_threads` unless it says.
 
     `done` is called after each, from several threads, and `diverged`, with its last words, after
     one whose loss was no number. Where `stop` is asked for, every run saves its state.
@@ -160,7 +160,7 @@ def run_all(
         Diverged: so, where one diverged and that is no result.
         Stopped: a signal came.
     """
-    threads = max(1, usable_cores() // workers)
+    threads = share_of_threads(workers)
     places = SimpleQueue[int]()
     for place in range(workers):
         places.put(place)

@@ -17,7 +17,7 @@ import compare
 import derive
 from tests.runs import ROOT, assert_same, last_step, run, settings
 from training.run_dir import read_rows
-from utils.cores import usable_cores
+from utils.cores import share_of_threads
 
 GIVEN = ("compare.opponents=[interleaved]", "run.figures=false")
 
@@ -58,7 +58,7 @@ def test_processes_train_what_one_process_trains(both: tuple[Path, Path]) -> Non
     assert_trained_alike(one, two, 4)
     assert done.stdout.count("trained ") == 4
     recorded = [json.loads((phase / "environment.json").read_text()) for phase in phases(two)]
-    assert {one["threads"] for one in recorded} == {max(1, usable_cores() // 2)}
+    assert {one["threads"] for one in recorded} == {share_of_threads(2)}
     (given,) = read_rows(two / "commands.jsonl")
     assert given["command"] == shlex.join(["python", *command(two, seeds)[1:]])
     assert json.loads((two / "comparison.json").read_text())["rows"][0]["name"] == "layout-addi"

@@ -27,6 +27,12 @@ def core_numbers() -> frozenset[int]:
     return frozenset()
 
 
+def share_of_threads(workers: int) -> int:
+    """Threads of each of so many runs: what OMP_NUM_THREADS says, else a share of the cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(given) if given.isdecimal() else usable_cores() // workers)
+
+
 @dataclass(frozen=True)
 class CpuReading:
     """Seconds of CPU used by everybody or stolen, those of this process, and when."""

@@ -1,8 +1,9 @@
 """A sweep from its command line: started here, or joined; its workers and its end."""
 
+import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -21,16 +22,18 @@ from pipeline.sweep.plan import (
     sweep_of,
 )
 from pipeline.sweep.results import clean, finish, objectives, row_of, written_experiments
-from pipeline.sweep.worker import DONE, USELESS, share_of_threads, work
+from pipeline.sweep.worker import BEGINS, DONE, USELESS, work
 from report.sweep.trials import value_text
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
-from utils.cores import usable_cores
+from utils.cores import share_of_threads, usable_cores
 from utils.files import write_whole
 from utils.screen import announce
 from utils.text import duration, masked
 
 _POLL_S = 0.5
+# Of a trial's log what the screen shows: how far it is, and what is seldom meant.
+_SHOWN = re.compile(rf"{BEGINS} |\w+ +\d+/\d+  validation|warning: ")
 
 
 def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: bool) -> None:
@@ -132,20 +135,48 @@ class Progress:
         self._sweep = sweep
         self._seen = {attempt.number for _, attempt in _ended(found)}
         self._before, self._began_s = len(self._seen), time.monotonic()
+        self._warnings = set[str]()
+        # By trial, how many bytes of its log are known.
+        self._read = dict[int, int]()
+        for entry in found:
+            self._read[entry.number] = len(self._news_of_log(entry.number))
 
     def show(self, found: Sequence[Entry]) -> bool:
-        """Print a line for every attempt that has ended since; whether there are any."""
+        """Print what trials say and a line for every attempt that has ended since; if any has."""
         new = [(of, attempt) for of, attempt in _ended(found) if attempt.number not in self._seen]
         self._seen |= {attempt.number for _, attempt in new}
         ended = sum(entry.finished for entry in found)
         each_s = (time.monotonic() - self._began_s) / max(1, len(self._seen) - self._before)
         left = len(found) - ended
         more = f"  (about {duration(each_s * left)} left)" if left else ""
+        lately = {entry.number for entry, _ in new}
+        for entry in found:
+            if not entry.finished or entry.number in lately:
+                for line in self._said_by(entry.number):
+                    announce(f"trial {entry.number}  {line}")
         for entry, attempt in new:
             until = entry.attempts[: entry.attempts.index(attempt) + 1]
             line = _line(self._sweep, Entry(entry.number, until))
             announce(f"[{ended}/{len(found)}] {line}{more}")
         return bool(new)
+
+    def _said_by(self, number: int) -> Iterator[str]:
+        """Lines of a trial's log since; a warning once, whatever the figures in it."""
+        whole = self._news_of_log(number).rpartition(b"\n")
+        self._read[number] = self._read.get(number, 0) + len(whole[0] + whole[1])
+        for line in filter(_SHOWN.match, whole[0].decode(errors="replace").splitlines()):
+            words = re.sub(r"\d+", "", line)
+            if not line.startswith("warning: ") or words not in self._warnings:
+                yield line
+            self._warnings.add(words)
+
+    def _news_of_log(self, number: int) -> bytes:
+        path = self._sweep.trial(number) / "trial.log"
+        if not path.exists():
+            return b""
+        with path.open("rb") as log:
+            log.seek(self._read.get(number, 0))
+            return log.read()
 
 
 def _ended(found: Sequence[Entry]) -> list[tuple[Entry, optuna.trial.FrozenTrial]]:

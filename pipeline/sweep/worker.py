@@ -31,6 +31,7 @@ from hpo.study import (
 from model import Architecture
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
+from pipeline.experiment_sweep import shown_values
 from pipeline.layout_scores import LayoutTrainings, seeded
 from pipeline.plan import set_up
 from pipeline.retrain import copy_chosen, find_architecture, retrain_all
@@ -39,17 +40,13 @@ from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
 from training.run_dir import read_rows
 from training.signals import Diverged, Stopped, StopRequest
-from utils.cores import usable_cores
 from utils.files import words_of, write_whole
+from utils.screen import announce
 
 # Exit code of a worker that nothing is left for, and of one for which a second one would not help.
 DONE, USELESS = 0, 2
-
-
-def share_of_threads(workers: int) -> int:
-    """CPU threads of each trial: what OMP_NUM_THREADS says, else a worker's share of the cores."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() else max(1, usable_cores() // workers)
+# The first word of a run in its trial's log, of which the sweep shows that line.
+BEGINS = "begins"
 
 
 def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) -> None:
@@ -129,6 +126,7 @@ class Objective:
         runs: dict[str, dict[str, Any]] = {}
         for seed in config.seeds:
             run, one = folder / f"seed-{seed}", seeded(experiment, seed)
+            announce(f"{BEGINS} with {shown_values({'run.seed': seed, **values})}")
             found, architecture = run_seed(one, config.objectives, run, self.stop, pruned)
             scores = [found[name] for name in config.objectives]
             runs[str(seed)] = {"values": scores, "architecture": architecture.to_json()}

@@ -29,17 +29,19 @@ def test_a_run_that_diverged_ends_all_as_divergence_does(
         run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
 
 
-def test_a_job_gets_its_share_of_the_cores(
+def test_a_job_gets_its_share_of_the_cores_or_what_omp_num_threads_says(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "usable_cores", lambda: 6)
+    monkeypatch.setattr("utils.cores.usable_cores", lambda: 6)
     given = list[Any]()
     monkeypatch.setattr(jobs, "run_job", lambda *arguments: given.append(arguments))
     one = Job("one", load_experiment(experiment_file), ("retrain",), tmp_path / "one")
-    run_all([one], workers=2, stop=StopRequest(), done=lambda job: None)
-    ((job, _, environment),) = given
-    assert job == one
-    assert environment == {"OMP_NUM_THREADS": "3"}
+    for number, threads in (("", "3"), ("4", "4")):
+        monkeypatch.setenv("OMP_NUM_THREADS", number)
+        run_all([one], workers=2, stop=StopRequest(), done=lambda job: None)
+        job, _, environment = given.pop()
+        assert job == one
+        assert environment == {"OMP_NUM_THREADS": threads}
 
 
 def test_a_countdown_says_how_long_the_others_take_about() -> None:

@@ -13,11 +13,11 @@ import sweep as sweep_script
 from hpo.study import entries
 from pipeline.devices import share_of_gpus
 from pipeline.experiment import load_experiment
-from pipeline.sweep import plan, run, worker
+from pipeline.sweep import plan, run
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.run import join_sweep, start_sweep
-from pipeline.sweep.worker import share_of_threads
 from tests.sweeping import ROOT, add_sweep
+from utils.cores import share_of_threads
 
 URL = "postgresql://u:secret@h:5/d"
 
@@ -205,12 +205,13 @@ def test_a_storage_that_cannot_be_used_is_one_line_without_its_password(
 
 
 @pytest.mark.parametrize(
-    ("given", "workers", "threads"), [("", 2, 4), ("", 16, 1), ("3", 2, 3), ("3", 1, 3)]
+    ("given", "workers", "threads"),
+    [("", 2, 4), ("", 16, 1), ("3", 2, 3), ("3", 1, 3), ("0", 1, 1)],
 )
 def test_threads_are_those_of_omp_num_threads_or_a_share_of_the_cores(
     monkeypatch: pytest.MonkeyPatch, given: str, workers: int, threads: int
 ) -> None:
-    monkeypatch.setattr(worker, "usable_cores", lambda: 8)
+    monkeypatch.setattr("utils.cores.usable_cores", lambda: 8)
     monkeypatch.setenv("OMP_NUM_THREADS", given)
     assert share_of_threads(workers) == threads
 

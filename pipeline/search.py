@@ -13,7 +13,6 @@ from torch import Tensor
 from model import LanguageModel, Mix
 from nas.costs.budget import LayoutCost
 from nas.derivation import NEED_PI
-from nas.search.config import SearchConfig
 from nas.search.constraint import Constraint, multipliers
 from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
@@ -97,7 +96,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
         state=state,
         batches=weights_batches,
         step=step,
-        nets=_nets(partial(plan.validate, plan.streams("valid")), config),
+        nets=_nets(partial(plan.validate, plan.streams("valid")), schedules),
         columns=partial(_search_columns, schedules, plan.adds_nothing, constraints),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
@@ -138,15 +137,21 @@ def _flops_of_steps(costs: LayoutCost, model: LanguageModel, schedules: SearchPl
 
 
 def _nets(
-    validate: Callable[[LanguageModel, Mix], Evaluation], config: SearchConfig
-) -> dict[str, Callable[[TrainState], Evaluation]]:
-    """What is validated: the soft and the one-hot net; where pi stays uniform, layouts drawn."""
+    validate: Callable[[LanguageModel, Mix], Evaluation], schedules: SearchPlan
+) -> dict[str, Callable[[TrainState], Evaluation | None]]:
+    """What is validated: the soft net, and the one-hot net once alpha has moved.
+
+    Where pi stays uniform, layouts drawn.
+    """
 
     def under(mix: Callable[[Tensor], Mix]) -> Callable[[TrainState], Evaluation]:
         return lambda state: validate(state.model, mix(state.parameters["alpha"]))
 
-    if config.alpha_learns:
-        return {"soft": under(soft_net), "onehot": under(one_hot_net)}
+    one_hot, start = under(one_hot_net), schedules.alpha_start
+    if schedules.config.alpha_learns:
+        # Before, one-hot is whichever candidate stands first.
+        nets = {"onehot": lambda state: one_hot(state) if state.step > start else None}
+        return {"soft": under(soft_net), **nets}
 
     def drawn(number: int, alpha_LC: Tensor) -> Mix:
         return spos(alpha_LC, gumbel_noise(_VALIDATED_SEED, number, *alpha_LC.shape), 1.0)

@@ -167,7 +167,8 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
          f"10: model.candidates[0]: kind must be one of {', '.join(BLOCKS)}; found "
          "'atention'; did you mean 'attention'?"),
         ("label: wide, d_ffn", "label: wide, n_heads",
-         "10: model.candidates[1].n_heads: unknown key; others that may stand here have it"),
+         "10: model.candidates[1].n_heads: unknown key; kinds that have it: attention, "
+         "gated_delta, linear_attention, adaptive_span, all_attention, persistent, routing"),
         ("label: wide, d_ffn", "label: gated_delta, d_ffn",
          "10: model.candidates: the label gated_delta is the name of another kind than dense; give "
          "another label"),

@@ -109,9 +109,9 @@ class LogHook(_Periodic):
 
 @dataclass(kw_only=True)
 class ValidationHook(_Periodic):
-    """Evaluates one or more nets; the last one named decides which step is best."""
+    """Evaluates nets, those that there are at a step; the last one decides which step is best."""
 
-    nets: Mapping[str, Callable[[TrainState], Evaluation]]
+    nets: Mapping[str, Callable[[TrainState], Evaluation | None]]
     screen: Screen
     checkpoints: Checkpoints
     trackers: Sequence[Tracker]
@@ -121,11 +121,13 @@ class ValidationHook(_Periodic):
         if not self.is_due(state):
             return
         check_finite(state, float(metrics["loss_nats"]), self.ranks)
-        nats, began = math.inf, time.monotonic()
+        began = time.monotonic()
         trained = [row for row in self.metrics_file.rows() if row["kind"] == "train"]
         last = trained[-1].get("perplexity") if trained else None
         for net, evaluation_of in self.nets.items():
-            evaluation = evaluation_of(state)
+            nats = math.inf
+            if (evaluation := evaluation_of(state)) is None:
+                continue
             nats = evaluation.nats_per_token
             row = {
                 "kind": "valid",

@@ -35,7 +35,7 @@ class Trainer:
         identity: its own sections and the hashes of its inputs.
         files: text files saved in the folder before step 0.
         summary: what is said before the first step.
-        nets: what is validated; the last one decides which step is best.
+        nets: what is validated (None: not at this step); the last decides which step is best.
         columns: more columns of a training row.
         recorders: more hooks, called after every step before any other.
         resumed: called with the state a resume goes on from, before anything is written.
@@ -52,7 +52,7 @@ class Trainer:
     state: TrainState
     batches: Batches
     step: Step
-    nets: Mapping[str, Callable[[TrainState], Evaluation]]
+    nets: Mapping[str, Callable[[TrainState], Evaluation | None]]
     columns: Callable[[TrainState], Mapping[str, float]] = lambda state: {}
     recorders: Sequence[Hook] = ()
     resumed: Callable[[TrainState], None] = lambda state: None

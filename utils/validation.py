@@ -252,7 +252,9 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     name, models = str(key[-1]), _models_at(root, key[:-1])
     siblings = [field for model in models for field in model.model_fields]
     if name in siblings:
-        return "; others that may stand here have it"  # e.g. other kinds of candidates
+        own = [model.model_fields for model in models if name in model.model_fields]
+        kinds = [str(fields["kind"].default) for fields in own if "kind" in fields]
+        return f"; kinds that have it: {', '.join(kinds)}" if kinds else "; others here have it"
     named = list(dict.fromkeys(dotted(key) for key in _all_keys(root, ()) if key[-1] == name))
     prefix = dotted(key[:-1])
     below = [place for place in named if prefix and place.startswith(prefix + ".")]

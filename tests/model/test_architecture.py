@@ -116,7 +116,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "added_to_another_kind": (
         lambda v: v["slots"][1].update(clamp=None),
-        "slots[1].clamp: unknown key; others that may stand here have it",
+        "slots[1].clamp: unknown key; kinds that have it: attention, all_attention",
     ),
     "huge": (lambda v: v.update(d_model=10**9), "d_model: must be at most 65536, found 1000000000"),
     "version": (

@@ -309,6 +309,10 @@ def user_errors(loads: str | None = "torch") -> Iterator[None]:
     traceback is printed as well. What it `loads` is named first; None: what a command says itself
     once it knows that it needs it. One of several processes ends here.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # One that was closed: a file of ours would get its number, and what is printed.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A path may hold what the terminal's encoding, or any, cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")

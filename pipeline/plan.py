@@ -31,6 +31,9 @@ from training.step import Forward
 from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
 from utils.screen import say
 
+# Of the validation text.
+FEWEST_SEGMENTS = 4
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -317,4 +320,10 @@ def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPl
     prepared = prepare(data, Path.cwd(), progress=progress, is_run=run_folders(run_dir))
     if not ranks.local_rank:
         ranks.wait()
+    valid, segment = len(prepared.tokens["valid"]), data.evaluation_segment or data.segment
+    if valid < FEWEST_SEGMENTS * segment:
+        raise ValueError(
+            f"data: {valid} validation tokens are less than {FEWEST_SEGMENTS} segments of "
+            f"{segment}, by which nothing can be chosen; use a longer text, or shorter segments"
+        )
     return RunPlan(experiment, run_dir, prepared, device, ranks)

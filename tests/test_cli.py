@@ -2,6 +2,7 @@
 
 import importlib
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import search
 from pipeline import cli
-from tests.runs import Capture, refused
+from tests.runs import ROOT, Capture, refused
 
 URL = "sweep.storage=postgresql://u:secret@h/db"
 
@@ -78,6 +79,8 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
          "derive.reference: position 3: 'z' is none of a"),
         ("derive tiny.yaml --set derive.budget.flops=0.9x --set 'derive.reference=a d'",
          "'a d' has 2 slots, model.slots is 4; give a layout in letters, or one of"),
+        ("retrain tiny.yaml --layout adad --set data.validation_tokens=63",
+         "data: 63 validation tokens are less than 4 segments of 16"),
         ("search tiny.yaml --set model.candidates=[attention]",
          "model.candidates: attention alone leaves a search no choice"),
         ("retrain tiny.yaml --layout interleavd", "a rule (argmax, top_k, sampled, beam, "),
@@ -136,3 +139,19 @@ def test_every_text_is_looked_at_before_anything_starts(
     before = left_by_runs()
     assert said in refused(search, capsys, experiment_file)
     assert left_by_runs() == before
+
+
+def test_closed_streams_are_the_null_device_from_the_start(tmp_path: Path) -> None:
+    """No file gets the number of one, and what is printed goes nowhere."""
+    script = f"""
+import os, sys
+from pipeline import cli
+with cli.user_errors(loads=None):
+    opened = os.open({str(tmp_path / "file")!r}, os.O_CREAT | os.O_WRONLY)
+    assert opened > 2
+    print("lost")
+    raise ValueError("also lost")
+"""
+    closed = ["bash", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, script]
+    assert subprocess.run(closed, cwd=ROOT, check=False).returncode == 2
+    assert (tmp_path / "file").read_bytes() == b""

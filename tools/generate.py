@@ -68,13 +68,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def prompt_of(arguments: argparse.Namespace) -> str:
     """The text of the prompt; bytes that are no UTF-8 are kept where they come from stdin."""
-    from data.text import to_text, to_utf8_text
+    from data.text import to_text, to_utf8_text, without_mark
 
     if arguments.file is not None:
         raw = arguments.file.read_bytes()
         return to_utf8_text(raw, str(arguments.file)) if raw else ""
     prompt: str = arguments.prompt
-    return to_text(sys.stdin.buffer.read()) if prompt == "-" else prompt
+    if prompt == "-":
+        prompt = to_text(sys.stdin.buffer.read())
+    return without_mark(prompt, "the prompt")
 
 
 def samples(arguments: argparse.Namespace) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
 MOST_TOKENS, MOST_MEETINGS = 1024, 2**20
+# exp of more is no number that a file holds.
+_LARGEST = 700.0
 
 
 class EvaluationBatch(Batch, Protocol):
@@ -72,7 +74,7 @@ class Evaluation:
     @property
     def perplexity(self) -> float:
         """exp(total nats / total tokens), never a mean of perplexities."""
-        return math.exp(min(self.nats_per_token, 700.0))
+        return math.exp(min(self.nats_per_token, _LARGEST))
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -81,8 +83,9 @@ class Evaluation:
 
     @property
     def word_perplexity(self) -> float | None:
-        """exp(total nats / total words), None where the words are not known."""
-        return math.exp(min(self.nats / self.words, 700.0)) if self.words else None
+        """exp(total nats / total words), None where words are not known, or no number holds it."""
+        nats = self.nats / self.words if self.words else math.inf
+        return math.exp(nats) if nats < _LARGEST else None
 
     def row(self) -> dict[str, float | int | None]:
         """The measures under the names of the run files; those of words only where known."""
@@ -93,7 +96,7 @@ class Evaluation:
             "tokens": self.tokens,
             "bytes": self.bytes,
         }
-        if self.words and self.word_perplexity is not None:
+        if self.word_perplexity is not None:
             row |= {"word_perplexity": self.word_perplexity, "words": self.words}
         return row
 

@@ -21,7 +21,10 @@ OVERLAP_CHARACTERS = 60
 
 @dataclass(frozen=True)
 class Document:
-    """One file, article or topic. `to_bytes(text)` gives back the bytes it was read from."""
+    """One file, article or topic. `to_bytes(text)` gives back the bytes it was read from.
+
+    But for a byte order mark; the name of a file may be no UTF-8.
+    """
 
     name: str
     text: str
@@ -129,7 +132,7 @@ class Corpus:
 
 def hash_share(name: str) -> float:
     """A number in [0, 1) that depends on the name alone."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big") / 2**48
+    return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:6], "big") / 2**48
 
 
 def split_by_hash(
@@ -151,7 +154,7 @@ def _update(digest: "hashlib._Hash", split: Split, document: Document) -> int:
     """Add a document to the digest; returns its size in bytes."""
     raw = to_bytes(document.text)
     # Lengths before contents: no two different corpora can spell the same bytes.
-    for part in (split.encode(), document.name.encode(), raw):
+    for part in (split.encode(), os.fsencode(document.name), raw):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return len(raw)

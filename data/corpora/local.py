@@ -6,6 +6,7 @@ import os
 import platform
 import stat
 import sysconfig
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -57,13 +58,16 @@ TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE = 0.80, 0.10
 
 
 def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
-    """Read the three UTF-8 files of `data.files`, one document each, byte for byte."""
+    """Read the three UTF-8 files of `data.files`, one document each, byte for byte.
+
+    But for a byte order mark, which is left out.
+    """
     assert config.files is not None, "the config's own check lets no corpus: files without paths"
     splits: dict[Split, list[Document]] = {}
     for split in SPLITS:
         key = f"data.files.{split}"
         path = readable_path(paths.base, getattr(config.files, split), key, "file")
-        text = to_utf8_text(path.read_bytes(), f"{key}: {path}")
+        text = to_utf8_text(path.read_bytes(), f"{key}: {path}", paths.progress)
         splits[split] = [Document(f"{split}.txt", text)]
     if len({splits[split][0].text for split in SPLITS}) < len(SPLITS):
         raise ValueError(
@@ -77,7 +81,8 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Read a folder's files, split by a hash of their relative paths.
 
     Files of equal lines go to one split together. Files that are no UTF-8, empty ones and links
-    are left out; run folders and the cache too, for each command would change the text.
+    are left out; run folders and the cache too, for each command would change the text. So are
+    byte order marks.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
     root = readable_path(paths.base, config.tree.folder, "data.tree.folder", "folder")
@@ -88,7 +93,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
         )
     first: dict[bytes, str] = {}
     groups: dict[str, str] = {}
-    undecodable = list[str]()
+    undecodable, marked = list[str](), 0
     for path in sorted(_files(root, paths)):
         if not any(matches(path, glob) for glob in config.tree.include) or any(
             matches(path, glob) for glob in config.tree.exclude
@@ -98,11 +103,14 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
         if why_no_utf8(raw):
             undecodable.append(path)
         elif raw:
+            marked += raw.startswith(BOM_UTF8)
             lines = "\n".join(bare_lines(raw.decode()))
             groups[path] = first.setdefault(hashlib.sha256(lines.encode()).digest(), path)
     if undecodable:
         named = ", ".join(undecodable[:_MOST_NAMED])
         paths.progress(f"data.tree: {len(undecodable)} files are no UTF-8 and left out: {named}")
+    if marked:
+        paths.progress(f"data.tree: {marked} files begin with a byte order mark: it is left out")
     if not groups:
         raise ValueError(
             f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "
@@ -118,7 +126,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 
 def _read(root: Path, paths: Sequence[str]) -> Iterator[Document]:
     for path in paths:
-        yield Document(path, (root / path).read_bytes().decode())
+        yield Document(path, (root / path).read_bytes().decode("utf-8-sig"))
 
 
 def matches(path: str, glob: str) -> bool:

@@ -151,10 +151,41 @@ def test_files_of_equal_lines_stay_in_one_split(folder: Path, tmp_path: Path, fo
         text = "the same in all\nalso here\n"
         path = folder / f"copy{number}.md"
         path.write_bytes((FORMS[form](text) if number % 2 else text).encode())
-    assert texts(load_corpus(config(), tmp_path))["copy1.md"] == FORMS[form](text)
+    kept = FORMS[form](text).removeprefix("\ufeff")
+    assert texts(load_corpus(config(), tmp_path))["copy1.md"] == kept
     found = names(load_corpus(config(), tmp_path))
     with_copies = [split for split in SPLITS if any("copy" in path for path in found[split])]
     assert len(with_copies) == 1
+
+
+def test_a_byte_order_mark_is_no_text_and_is_noted(folder: Path, tmp_path: Path) -> None:
+    texts_of = {split: f"of {split}\n" for split in SPLITS}
+    said: list[str] = []
+    for split, text in texts_of.items():
+        (tmp_path / f"{split}.txt").write_text(f"\ufeff{text}", encoding="utf-8")
+    paths = {split: f"{split}.txt" for split in SPLITS}
+    own = DataConfig.model_validate({"corpus": "files", "files": paths})
+    corpus = load_corpus(own, tmp_path, progress=said.append)
+    assert [*texts(corpus).values()] == [*texts_of.values()]
+    (folder / "marked.md").write_bytes(b"\xef\xbb\xbfmarked\n")
+    assert texts(load_corpus(config(), tmp_path, progress=said.append))["marked.md"] == "marked\n"
+    assert said == [
+        *(
+            f"data.files.{split}: {tmp_path}/{split}.txt: begins with a byte order mark, which "
+            "is left out"
+            for split in SPLITS
+        ),
+        "data.tree: 1 files begin with a byte order mark: it is left out",
+    ]
+
+
+def test_a_file_may_have_a_name_that_is_no_utf_8(folder: Path, tmp_path: Path) -> None:
+    before = load_corpus(config(), tmp_path)
+    name = os.fsdecode(b"caf\xe9.md")
+    (folder / name).write_text("coffee\n")
+    corpus = load_corpus(config(), tmp_path)
+    assert texts(corpus)[name] == "coffee\n"
+    assert corpus.digest != before.digest
 
 
 def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The measures that follow from the totals of a pass."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from training.evaluation import Evaluation, evaluate, evaluate_cells
 def test_the_perplexities_are_powers_of_each_other() -> None:
     found = Evaluation(nats=3199.2, tokens=1000, bytes=4300, words=780)
     assert found.word_perplexity == pytest.approx(math.exp(3199.2 / 780))
+    # Of words of a thousand tokens each it is no number.
+    assert "word_perplexity" not in replace(found, words=4).row()
     assert found.word_perplexity == pytest.approx(found.perplexity ** (1000 / 780))
     # The figures of the literature: 24.5 a token and 60.5 a word at 1000 tokens in 780 words.
     assert found.perplexity == pytest.approx(24.5, abs=0.05)

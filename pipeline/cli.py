@@ -319,9 +319,6 @@ def user_errors(loads: str | None = "torch") -> Iterator[None]:
     try:
         if loads is not None:
             loading(loads)
-        if loads == "torch":
-            # Torch would swallow a Ctrl-C in the midst of it, and go on with half of it.
-            import numpy  # noqa: F401
         yield
         sys.stdout.flush()
     except BaseException as error:
@@ -346,6 +343,9 @@ def loading(package: str) -> None:
     """Name a package before it is imported, which takes seconds, on a cold disk half a minute."""
     if package not in sys.modules and ((launch := launched()) is None or not launch.rank):
         print(f"loading {package}", file=sys.stderr, flush=True)
+    if package == "torch":
+        # Torch would swallow a Ctrl-C in the midst of it, and go on with half of it.
+        import numpy  # noqa: F401
 
 
 def _ending(error: BaseException) -> tuple[str, int] | None:

@@ -30,12 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__, writes=False)
     parser.prog = "python -m tools.corpus"
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
         from pipeline.experiment import experiment_of
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
+        cli.loading("torch")
         print(page(experiment, run_dir))
     return 0
 

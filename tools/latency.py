@@ -38,13 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="whole layouts beside the fitted ones, never fewer than the table has",
     )  # fmt: skip
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
         from pipeline.experiment import experiment_of
-        from pipeline.plan import set_up
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
+        cli.loading("torch")
+        from pipeline.plan import set_up
+
         plan = set_up(experiment, run_dir)
         _measure(plan, arguments.workloads or WORKLOADS, arguments.validate)
     return 0

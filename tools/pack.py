@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "out", type=Path, nargs="?", metavar="OUT", help="the archive (default: RUN.zip)"
     )
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with cli.user_errors(loads=None):
         run = arguments.run
         # Not with_suffix: a run may be called tau0.1.
         out = arguments.out or run.absolute().with_name(f"{run.absolute().name}.zip")

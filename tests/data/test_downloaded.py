@@ -79,6 +79,9 @@ def test_wikitext_has_one_document_an_article_and_loses_no_byte(
     for split, text in TOKENS.items():
         assert ready.tokenizer.decode_bytes(ready.tokens[split]) == text.encode()  # type: ignore[index]
     assert [ready.words(split) for split in SPLITS] == [None, 27, 53]
+    less = data(name, tokenizer={"kind": "bytes"}, test_tokens=20)
+    capped = prepare(less, tmp_path, tmp_path / "cache")
+    assert [capped.words(split) for split in SPLITS] == [None, 27, None]
 
 
 @pytest.mark.parametrize(

@@ -69,14 +69,15 @@ def test_each_place_has_its_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None
         return torch.ones_like(like), 1.0
 
     rates = Dropout(residual=0.1, embedding=0.2, attention=0.3, dense=0.4)
-    model, ids_BT = language_model(LAYERS[:2], dropout=rates), tokens(3, 7)
+    layers = [*LAYERS[:2], [candidate("dense", activation="swiglu")]]
+    model, ids_BT = language_model(layers, dropout=rates), tokens(3, 7)
     for place in ("ops", "attention_kernels"):
         monkeypatch.setattr(f"model.{place}.keep", recorded)
     model.train()(ids_BT, model.initial_state(3))
     delta, heads, keys, d_ffn = (3, 7, D_MODEL), 2, 6 + 7, 12
     attention = [((3 * heads, 7, keys), 0.3), (delta, 0.1)]
     dense = [((3, 7, d_ffn), 0.4), (delta, 0.1)]
-    assert seen == [(delta, 0.2), *attention, *dense, (delta, 0.1)]
+    assert seen == [(delta, 0.2), *attention, *dense, *dense, (delta, 0.1)]
 
 
 @every_softmax

@@ -232,3 +232,14 @@ def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_pat
     steps = [{int(name.split("-")[1].split(".")[0]) for name in heap} for heap in heaps]
     assert steps == [set(), {1}, {2}, {3}, {4}, {4, 5}]
     assert weights(training.folder) == {"best-6.safetensors"}
+
+
+def test_the_last_net_decides_which_step_is_best_and_of_equal_ones_the_first(
+    tmp_path: Path,
+) -> None:
+    by_step = {1: 5.0, 2: 3.0, 3: 3.0, 4: 4.0, 5: 3.5, 6: 4.0}
+    with closing(Training(tmp_path / "run").trainer(by_step, 1.0)) as trainer:
+        trainer.nets = {"soft": lambda state: nats(1.0 / state.step), **trainer.nets}
+        trainer.open()
+        trainer.run(CONFIG)
+    assert trainer.state.best == Best(nats_per_token=3.0, step=2)

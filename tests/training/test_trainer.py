@@ -1,4 +1,4 @@
-"""A phase's folder: who may have it."""
+"""A phase's folder: who may have it; what its log says."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -11,6 +11,7 @@ import pytest
 from pipeline import cli
 from tests import tiny
 from tests.double_start import Ending, double_start, others_may_have
+from training.config import RunConfig
 from training.evaluation import Evaluation
 from training.state import TrainState
 from training.trainer import Trainer
@@ -117,3 +118,15 @@ def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint"):
         broken.open()
     assert others_may_have(folder)
+
+
+def test_a_line_of_the_log_has_the_mean_loss_since_the_line_before(tmp_path: Path) -> None:
+    def rising(state: TrainState, batch: Any) -> dict[str, float]:
+        state.loss_sum += state.step
+        return still(state, batch)
+
+    with closing(trainer_of(tmp_path / "run", steps=6, step=rising)) as trainer:
+        trainer.open()
+        trainer.run(RunConfig(log_every=4, validate_every=6, checkpoint_every=6))
+    rows = [row for row in trainer.metrics_file.rows() if row["kind"] == "train"]
+    assert [(row["step"], row["loss_nats"]) for row in rows] == [(4, 2.5), (6, 5.5)]

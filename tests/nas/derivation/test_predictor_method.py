@@ -201,7 +201,8 @@ def test_the_posterior_of_64_networks_is_that_of_a_direct_computation(
     known |= {Training(int(n), "full", seed) for n in order[:full] for seed in (1, 2)}
     if not known:
         return
-    given = {training: bench_results[training] for training in known}
+    # Half and full length of one seed too have nothing in common.
+    given = {replace(one, seed=max(one.seed, 1)): bench_results[one] for one in known}
     features = features_of(bench, Priors())
     now = posterior(features, given, DEVIATIONS)
     mean_N, cov_NN = by_weights(features, given, DEVIATIONS)

@@ -136,8 +136,8 @@ def test_candidates_that_compute_the_same_and_are_timed_apart_hide_no_network() 
     )
     of = Networks(twins, None)
     assert of.options_of(1) == of.options_of(2)
-    cost = LayoutCost("latency", {"attention": 5.0, "dense": 2.0, "again": 1.9})
-    limit = Limit(cost, 9.8)
+    cost = LayoutCost("latency", {"attention": 5.0, "dense": 2.0, "again": 1.0})
+    limit = Limit(cost, 11.5)  # of two attentions and the cheaper twin
     for seed in range(20):
         score_LC = np.random.default_rng(seed).normal(size=(3, 3))
         ranked = list(networks_by_score(score_LC, of, [limit]))

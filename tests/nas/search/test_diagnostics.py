@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nas.search.config import SearchConfig
 from nas.search.diagnostics import (
     MOST_PARTS,
     Diagnostics,
+    alpha_path,
     diagnose_search,
     directedness,
     warnings_of,
 )
+from nas.search.plan import SearchPlan
 
 LABELS = ["attention", "dense", "identity"]
 NOTHING = [False, False, True]
@@ -158,3 +161,12 @@ def test_a_falling_learning_rate_does_not_look_like_noise() -> None:
     alpha_NLC = np.stack([path_N + shakes_N, np.zeros(801)], axis=-1)[:, None]
     assert directedness(alpha_NLC, list(rate_M))[0] > 8
     assert directedness(alpha_NLC, [1.0] * 800)[0] < 8
+
+
+def test_a_path_begins_at_alphas_first_step_and_has_a_rate_of_0_between_its_steps() -> None:
+    alpha = {"warmup_fraction": 0.25, "every": 2, "lr": 0.1, "schedule": "constant"}
+    config = SearchConfig.model_validate({"steps": 8, "alpha": alpha})
+    plan = SearchPlan(config, 8, memory=5, segment=4)
+    path_NLC, rate_M = alpha_path(np.arange(1.0, 9.0)[:, None, None], plan)
+    assert path_NLC.ravel().tolist() == [0, 3, 4, 5, 6, 7, 8]
+    assert rate_M == [0.1, 0, 0.1, 0, 0.1, 0]

@@ -118,14 +118,24 @@ def test_every_estimator_gives_tau_a_gradient_and_relaxed_ones_the_true_one(esti
         assert slope == pytest.approx(float(found), abs=1e-7)
 
 
+def test_a_search_records_the_tau_that_each_step_had() -> None:
+    step, state = make()
+    hook = Trajectory(LABELS, step.plan)
+    go(step, state, hook, 12)
+    assert hook.tau == pytest.approx([step.plan.tau(number) for number in range(12)])
+    assert len(set(hook.tau)) == 9
+
+
 def test_law_8_a_resume_goes_on_with_the_same_tau(tmp_path: Path) -> None:
     step, state, hook = learning()
     go(step, state, hook, 12)
     hook.save(tmp_path / "whole.npz")
     step, state, hook = learning()
     go(step, state, hook, 7)
-    hook.save(tmp_path / "cut.npz")
     save_checkpoint(tmp_path / "x.safetensors", state, "identity", ALONE)
+    # A kill between the next pi.npz and its checkpoint leaves rows beyond this one.
+    go(step, state, hook, 9)
+    hook.save(tmp_path / "cut.npz")
     step, again, hook = learning()
     read_checkpoint(tmp_path / "x.safetensors", "identity", ALONE).restore(again)
     hook.resume(tmp_path / "cut.npz", again)

@@ -92,8 +92,8 @@ def print_times(arguments: argparse.Namespace, sides: dict[str, list[str]]) -> N
     """Median time of a training step; the sides take steps in turn."""
     import torch
 
+    from benchmarks.cpu_counters import other_cores, read_cpu
     from benchmarks.softmax_constants import processor
-    from utils.cores import other_cores, read_cpu
 
     trainers = {side: trainer_of(arguments, side, settings) for side, settings in sides.items()}
     seconds: dict[str, list[float]] = {side: [] for side in sides}

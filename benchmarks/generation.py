@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--busy", action="store_true", help="also where others use the machine")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
+    from benchmarks.cpu_counters import MOST_OTHER_CORES
     from benchmarks.harness import Side, in_turn, write_result
-    from utils.cores import MOST_OTHER_CORES
 
     shape = Shape(D_MODEL, SLOTS, 4, 4 * D_MODEL, 1, 1, arguments.context, dropout=0.0)
     sides = {name: Side(next_token, (shape, name == "kept")) for name in ("kept", "anew")}

@@ -10,8 +10,8 @@ every step. Started again, the same command goes on from the last checkpoint.
     torchrun --nproc_per_node 2 -- search.py configs/quickstart.yaml
 
 Writes RUN/search/seed-N/: experiment.yaml, environment.json, metrics.jsonl, train.log, pi.npz,
-pi.csv, figures/, and RUN/report.html. Several --seeds run one after the other; search/figures/
-then shows how far they differ. Next: python derive.py RUN
+pi.csv, figures/, and RUN/report.html. Of several --seeds search/figures/ shows how far they differ;
+--workers says how many run at a time. Next: python derive.py RUN
 """
 
 import sys
@@ -24,8 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
+    cli.add_workers(parser, "searches at a time, each with its share of the cores")
     arguments = parser.parse_args(argv)
     with cli.user_errors(loads=None):
+        if arguments.workers > 1:
+            cli.refuse_several("search.py --workers")
         from pipeline.experiment import experiment_of
         from pipeline.run_files import record_command, search_folder
         from training.run_dir import is_claimed
@@ -46,10 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         ranks = join()
         plan = set_up(experiment, run_dir, ranks)
-        run_searches(plan, seeds)
+        run_searches(plan, seeds, arguments.workers)
         ranks.leave()
         if argv is None:
-            record_command(plan, "search", seeds=",".join(map(str, seeds)))
+            given = {"seeds": ",".join(map(str, seeds)), "workers": str(arguments.workers)}
+            record_command(plan, "search", **given)
         finish_searches(plan, seeds)
     return 0
 

@@ -21,6 +21,7 @@ from pipeline.run_files import layout_name
 from training.signals import Diverged, Stopped, StopRequest
 from utils.cores import share_of_threads
 from utils.files import write_whole
+from utils.screen import announce
 from utils.text import duration
 
 # Of a whole run, in their order.
@@ -203,6 +204,19 @@ def _run(
         done(job)
     finally:
         places.put(place)
+
+
+def run_counted(jobs: Sequence[Job], workers: int) -> None:
+    """`run_all`, with a line on the screen after each run; a signal stops them."""
+    announce(f"{len(jobs)} trainings, {workers} at a time; each says more in its log")
+    countdown = Countdown(len(jobs), workers)
+    with StopRequest().listening() as stop:
+        run_all(
+            jobs,
+            workers=workers,
+            stop=stop,
+            done=lambda job: announce(countdown.line(f"trained {job.name}")),
+        )
 
 
 def layout_job(experiment: Experiment, letters: str, seed: int, folder: Path) -> Job:

@@ -22,7 +22,7 @@ from pipeline.derive import (
     write_architecture,
 )
 from pipeline.experiment import idle_clusters
-from pipeline.jobs import Countdown, Job, run_all
+from pipeline.jobs import Countdown, Job, run_counted
 from pipeline.plan import RunPlan
 from pipeline.run_files import (
     MODEL_FILES,
@@ -42,7 +42,6 @@ from pipeline.summary import (
 from training.console import bits
 from training.optim import build_optimiser, warmup_steps
 from training.run_dir import FolderLock, claim, is_claimed
-from training.signals import StopRequest
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
@@ -162,18 +161,10 @@ def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]
         announce(f"trained already: {len(trainings) - len(waiting)} of {len(trainings)}")
     if not waiting:
         trainings[0][0].ranks.leave()
-    countdown = Countdown(len(waiting), workers)
     if workers > 1 and waiting:
-        announce(f"training {len(waiting)} models, {workers} at a time; each says more in its log")
-        with StopRequest().listening() as stop:
-            run_all(
-                [_job(*training) for training in waiting],
-                workers=workers,
-                stop=stop,
-                done=lambda job: announce(countdown.line(f"trained {job.name}")),
-            )
+        run_counted([_job(*training) for training in waiting], workers)
         waiting = []
-    shown = set[str]()
+    countdown, shown = Countdown(len(waiting)), set[str]()
     for number, (plan, architecture) in enumerate(waiting, start=1):
         name = f"{architecture.name}, seed {plan.seed}"
         if len(trainings) > 1:

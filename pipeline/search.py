@@ -21,6 +21,7 @@ from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory, write_pi_csv
 from pipeline import cli
+from pipeline.jobs import Job, run_counted
 from pipeline.plan import RunPlan
 from pipeline.summary import (
     CAVEATS,
@@ -50,10 +51,16 @@ from utils.screen import announce
 VALIDATED, _VALIDATED_SEED = 4, 0
 
 
-def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
-    """Run the searches one after the other; those that are done already take no step."""
+def run_searches(plan: RunPlan, seeds: Sequence[int], workers: int = 1) -> None:
+    """Run the searches, so many at a time; those that are done already take no step.
+
+    Of several `workers` each search is a process with its share of the cores.
+    """
     for seed in seeds:
         is_claimed(plan.search_folder(seed), plan.search_identity)
+    if workers > 1:
+        run_counted([_job(plan.with_seed(seed)) for seed in seeds], workers)
+        return
     for number, seed in enumerate(seeds, start=1):
         if plan.ranks.is_first:
             if len(seeds) > 1:
@@ -64,6 +71,12 @@ def run_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
             trainer.run(plan.experiment.run)
         # A SuperNet that is done must not take memory beside the next one's.
         del trainer
+
+
+def _job(plan: RunPlan) -> Job:
+    log = plan.run_dir / "jobs" / "search" / f"seed-{plan.seed}"
+    arguments = ("--run", str(plan.run_dir))
+    return Job(f"search, seed {plan.seed}", plan.experiment, ("search",), log, arguments)
 
 
 def search_trainer(plan: RunPlan) -> Trainer:

@@ -14,13 +14,21 @@ from tests.runs import SEARCH, assert_same, code_of, refused, run, settings
 SHORT = settings("search.steps=10", "run.validate_every=5")
 
 
+@pytest.mark.parametrize(
+    ("workers", "line"), [("1", "search of seed 2, 1 of 2"), ("2", "[2/2] trained search, seed")]
+)
 def test_each_search_is_the_one_that_runs_alone(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    workers: str,
+    line: str,
 ) -> None:
     together, alone = tmp_path / "together", tmp_path / "alone"
-    run(search, experiment_file, "--run", together, "--seeds", "2,0", *SHORT)
+    given = ("--seeds", "2,0", "--workers", workers)
+    run(search, experiment_file, "--run", together, *given, *SHORT)
     said = capsys.readouterr().out
-    assert "search of seed 2, 1 of 2" in said
+    assert line in said
     assert "agreement of 2 searches: " in said
     assert said.rstrip().endswith("--seeds 2,0")
     # Seed 0 came second, in a process that had trained already.

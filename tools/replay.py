@@ -40,7 +40,7 @@ _POLL_S = 0.2
 _PROGRAM = Path(__file__).resolve().parents[1]
 # Options of the verbs that say what is computed; all else of a command is its experiment.
 _OPTIONS = {
-    "search": {"--seeds"},
+    "search": {"--seeds", "--workers"},
     "derive": {"--workers", "--pareto"},
     "retrain": {"--architecture", "--layout", "--seeds", "--workers"},
     "compare": {"--workers", "--pareto"},

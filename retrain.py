@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             cli.refuse_several("retrain.py --workers")
         from model import load_architecture
         from pipeline.experiment import carried, experiment_of
-        from pipeline.run_files import chosen_architecture, record_command
+        from pipeline.run_files import check_trained, chosen_architecture, record_command
         from training.trackers import check_trackers
 
         experiment, run_dir = experiment_of(arguments)
@@ -50,10 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_trackers(experiment.run.trackers)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
-        if arguments.architecture is not None:
-            load_architecture(arguments.architecture)
-        elif arguments.layout is None:
-            chosen_architecture(run_dir)
+        seeds = arguments.seeds or [experiment.run.seed]
+        if arguments.layout is None:
+            file = arguments.architecture
+            given = load_architecture(file) if file else chosen_architecture(run_dir)
+            check_trained(experiment, run_dir, given, seeds)
         cli.loading("torch")
         from pipeline.derive import named_layout
         from pipeline.plan import set_up
@@ -69,19 +70,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         ranks = join()
         plan = set_up(experiment, run_dir, ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
-        seeds = arguments.seeds or [plan.seed]
         trainings = [(plan.with_seed(seed), architecture) for seed in seeds]
         results = retrain_all(trainings, arguments.workers)
         if ranks.is_first:
             if argv is None:
                 own = (results[0].parent / "architecture.json").relative_to(run_dir).as_posix()
-                given = {
+                options = {
                     "layout": arguments.layout,
                     "architecture": own if arguments.architecture else None,
                     "seeds": ",".join(map(str, seeds)),
                     "workers": str(arguments.workers),
                 }
-                record_command(plan, "retrain", **given)
+                record_command(plan, "retrain", **options)
             for result in results:
                 show_result(result)
             if arguments.architecture is None and arguments.layout is None:

@@ -85,6 +85,18 @@ def chosen_architecture(run_dir: Path) -> "Architecture":
     return load_architecture(path)
 
 
+def check_trained(
+    experiment: "Experiment", run: Path, architecture: "Architecture", seeds: Sequence[int]
+) -> None:
+    """Raise ValueError where an architecture's training is of another experiment.
+
+    As far as that is known before the text is read.
+    """
+    known = experiment.identity_of(retrain=experiment.retrain.identity())
+    for seed in seeds:
+        is_claimed(retrain_folder(run, architecture.name, seed), known, text_read=False)
+
+
 def phase_folders(run: Path) -> list[Path]:
     """The folders of the searches and trainings that a run has, by name."""
     return [path.parent for path in sorted(run.glob("search/seed-*/identity.json"))] + [

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import cli
+from tests.model.test_architecture import architecture
 from tests.runs import ROOT, Capture
 
 QUICKSTART = "configs/quickstart.yaml"
@@ -68,6 +69,11 @@ def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> No
     folder = other / "search" / "seed-0"
     folder.mkdir(parents=True)
     (folder / "identity.json").write_text('{"model": {"slots": 3}}')
+    (folder / "experiment.yaml").touch()  # a run's
+    trained = other / "retrain" / "argmax" / "seed-0"
+    trained.mkdir(parents=True)
+    (trained / "identity.json").write_text('{"retrain": {"steps": 3}}')
+    (other / "architecture.json").write_text(architecture().to_json())
     first = f"{run}/search/seed-0/pi.npz: not found; run search.py first"
     none = f"{run}/architecture.json: not found; run derive.py {run} first"
     texts = "{train: no.txt, valid: no.txt, test: no.txt}"
@@ -83,6 +89,8 @@ def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> No
         ("retrain", QUICKSTART, "--architecture", "x.json"): "x.json: No such file",
         ("search", QUICKSTART, "--run", str(other)): f"{folder}: holds another experiment",
         ("derive", QUICKSTART, "--run", str(other)): f"{folder}: holds another experiment",
+        ("retrain", QUICKSTART, "--run", str(other)): f"{trained}: holds another experiment",
+        ("compare", QUICKSTART, "--run", str(other)): f"{trained}: holds another experiment",
         ("tools.generate", str(run)): f"{run}: not a model folder",
         ("tools.evaluate", str(run), "--data", "README.md"): f"{run}: not a model folder",
         ("tools.export", str(run), "--to", "torch", str(tmp_path / "x")): f"{run}: not a model",

@@ -13,6 +13,7 @@ import compare
 import derive
 import retrain
 from data import count_words
+from nas.statistics.intervals import paired_interval
 from pipeline.costs import time_models
 from pipeline.opponents import contestants
 from tests.pipeline.conftest import plan_of
@@ -58,8 +59,9 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
         bits = row["nats_per_token"] * tests[0]["tokens"] / tests[0]["bytes"] / math.log(2)
         assert row["bits_per_byte"] == pytest.approx(bits)
     one, other = nats["layout-addi"], nats["interleaved"]
-    mean = statistics.fmean(a - b for a, b in zip(one, other, strict=True))
-    assert f"{mean:+.4f} nats/token" in table["verdict"]
+    mean, half = paired_interval([a - b for a, b in zip(one, other, strict=True)])
+    interval = f"[{mean - half:+.4f}, {mean + half:+.4f}]"
+    assert f"{mean:+.4f} nats/token, 95% interval {interval}" in table["verdict"]
     with (derived / "comparison.csv").open() as file:
         first, *_ = csv.DictReader(file)
     assert float(first["word_perplexity"]) == table["rows"][0]["word_perplexity"]

@@ -70,8 +70,9 @@ def test_measured_shares_are_times_over_the_chosen_ones_in_the_order_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     layout = chosen(tmp_path / "run", experiment_file)
-    plan = plan_with(*LAYOUT, "compare.equal=latency")
+    plan = plan_with(*LAYOUT, "compare.equal=latency", "derive.seed=3")
     asked = contest(plan, layout, frozenset(), 1)
+    assert asked.request.config.seed == 0, "opponents do not depend on how a layout was derived"
     a, d, i = plan.candidates
     some = [(a, a, a, a), (d, i, i, i), (a, a, a, a)]
     of_chosen = 0.4 + 1.0 + 0.5 + 0.01 + 0.5

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,20 @@ def test_a_job_gets_its_share_of_the_cores_or_what_omp_num_threads_says(
         job, _, environment = given.pop()
         assert job == one
         assert environment == {"OMP_NUM_THREADS": threads}
+
+
+def test_of_a_jobs_scripts_none_runs_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[str]()
+
+    def imported(name: str) -> Any:
+        called.append(name)
+        return SimpleNamespace(main=lambda arguments: 2 * (name == "derive"))
+
+    monkeypatch.setattr(jobs, "importlib", SimpleNamespace(import_module=imported))
+    monkeypatch.setattr(jobs, "_end_with_starter", lambda: None)
+    monkeypatch.setattr(jobs.sys, "argv", [])
+    assert jobs.main(["search,derive,retrain", "experiment.yaml"]) == 2
+    assert called == ["search", "derive"]
 
 
 def test_a_countdown_says_how_long_the_others_take_about() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from nas.costs import latency
 from nas.costs.latency import WORKLOADS, Shapes
+from nas.costs.model import CostModel
 from tests import tiny
 from training.config import OptimiserConfig
 from training.step import Forward
@@ -55,6 +57,9 @@ def test_the_median_of_each_model_is_taken_and_they_run_in_turn(
         in (measured.note)
     )
     assert measured.key["segment"] == 8
+    clock(monkeypatch, [100, 500, 900, 600, 200, 700])
+    timing: Any = SimpleNamespace(shapes=shapes(), rounds=3)
+    assert CostModel.times_of(timing, "latency", models()) == pytest.approx(measured.median_ms)
 
 
 def counted(calls: list[str], *names: str) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def cost_model(plan: RunPlan) -> CostModel:
         rounds=costs.repeats,
         key=key,
         path=costs.table or default_cache() / "costs" / f"{key_hash(key)[:20]}.json",
+        take_unsure=costs.take_unsure,
     )
 
 
@@ -64,6 +65,8 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
         **machine(plan.device),
         "batch": experiment.costs.batch,
         "repeats": experiment.costs.repeats,
+        # A table of sure times stays as it was.
+        **({"take_unsure": True} if experiment.costs.take_unsure else {}),
         "train_batch": experiment.data.batch,
         "segment": experiment.data.segment,
         "slots": len(plan.slots),
@@ -97,7 +100,7 @@ def time_models(
     if not trained:
         models = {name: model.costliest() for name, model in models.items()}
     models = {name: model.to(plan.device) for name, model in models.items()}
-    return measure_latency(models, costs.shapes, rounds=costs.rounds)
+    return measure_latency(models, costs.shapes, rounds=costs.rounds, take_unsure=costs.take_unsure)
 
 
 # What a search's folder has of a cost target: the costs, and what pi was expected to cost.

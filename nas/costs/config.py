@@ -27,6 +27,11 @@ class CostsConfig(Section):
         description="Timed passes of each model, in turn; up to 16 times as many where all of them "
         "take less than 3 s.",
     )
+    take_unsure: bool = Field(
+        default=False,
+        description="Times that vary too much, as on a busy machine, are taken with a warning and "
+        "marked, in a table of their own; false: the command ends.",
+    )
     table: Path | None = Field(
         default=None,
         description="Where the table of times lies, which is made where it is not there; null: in "

@@ -19,6 +19,8 @@ from training.config import OptimiserConfig
 from training.optim import build_optimiser
 from training.state import TrainState
 from training.step import Forward, WeightStep
+from utils.screen import say
+from utils.text import duration
 
 Pass = Callable[[], object]
 
@@ -154,8 +156,10 @@ _MOST_TIMES, _LEAST_MS = 16, 3000.0
 # A pass that takes as long does not notice what the caches held.
 _SHORT_MS = 100.0
 # Half the 95% interval of a model's median share of a round, as a part of it or of the mean share:
-# where times are less sure than this, nothing is said.
+# where times are less sure than this, they are refused, or marked.
 MOST_SPREAD = 0.1
+# How long a measurement takes is said where it is longer.
+_LONG_S = 5.0
 
 Times = Mapping[str, NDArray[np.float64]]
 
@@ -179,28 +183,41 @@ class Latencies:
 
 
 def time_in_turn(
-    passes: Mapping[str, Callable[[], object]], *, rounds: int, device: torch.device
+    passes: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    device: torch.device,
+    take_unsure: bool = False,
 ) -> Times:
     """Milliseconds of each pass in each of so many rounds, or in more where they are short.
 
     In a round every pass is timed once, so that a drift of the machine, or what others do on it,
-    meets all of them. Raises `Unsteady` where their ratios are not sure all the same.
+    meets all of them. Raises `Unsteady` where their ratios are not sure all the same, or warns of
+    it and takes them.
     """
     rows, timed_ms = list[list[float]](), 0.0
     while len(rows) < rounds or (timed_ms < _LEAST_MS and len(rows) < _MOST_TIMES * rounds):
         rows.append([_pass_ms(run, device) for run in passes.values()])
         timed_ms += sum(rows[-1])
+        round_s = sum(ms if ms >= _SHORT_MS else 2 * ms for ms in rows[0]) / 1e3
+        if len(rows) == 1 and rounds * round_s > _LONG_S:
+            took = duration(rounds * round_s)
+            say(f"measuring: about {took} for {rounds} rounds of {len(passes)} models")
     times = dict(zip(passes, np.array(rows).T, strict=True))
-    if (spread := _spread(times)) > MOST_SPREAD:
-        raise Unsteady(
-            f"times vary too much: by {spread:.0%} (at most {MOST_SPREAD:.0%}) a median is not "
-            f"sure after {len(rows)} rounds; start the same command again when others use the "
-            "machine less, or raise costs.repeats"
-        )
+    if (spread := spread_of(times)) > MOST_SPREAD:
+        unsure = f"by {spread:.0%} (at most {MOST_SPREAD:.0%}) a median is not sure"
+        if not take_unsure:
+            raise Unsteady(
+                f"times vary too much: {unsure} after {len(rows)} rounds; start the same command "
+                "again when others use the machine less, with a lower run.threads or a higher "
+                "costs.repeats; limit flops, which are counted; or set costs.take_unsure=true, "
+                "which marks the figures"
+            )
+        say(f"warning: {unsure}; the times are taken all the same (costs.take_unsure)")
     return times
 
 
-def _spread(times: Times) -> float:
+def spread_of(times: Times) -> float:
     """Of the least sure median share of a round; 0 of too few rounds to tell.
 
     What takes less than most counts as they do: a share of little needs no small relative error.
@@ -238,13 +255,13 @@ def _timed_ms(run: Callable[[], object], device: torch.device) -> float:
 
 
 def measure_latency(
-    models: Mapping[str, LanguageModel], shapes: Shapes, *, rounds: int
+    models: Mapping[str, LanguageModel], shapes: Shapes, *, rounds: int, take_unsure: bool = False
 ) -> Latencies:
     """Time one segment of real text (forward and loss, full memory) of every model, in turn."""
     key = shapes.key("latency")
     passes = {name: prefill(model, shapes) for name, model in models.items()}
     try:
-        times = time_in_turn(passes, rounds=rounds, device=shapes.device)
+        times = time_in_turn(passes, rounds=rounds, device=shapes.device, take_unsure=take_unsure)
     except Unsteady as error:
         return Latencies({}, f"forward latency: not measured: {error}", key)
     taken = len(next(iter(times.values())))
@@ -252,6 +269,8 @@ def measure_latency(
         f"forward latency: median of {taken}, in turn, {key['dtype']}, {key['device']}, "
         f"{key['threads']} threads, {key['batch']} x {key['segment']} tokens"
     )
+    if (spread := spread_of(times)) > MOST_SPREAD:
+        note += f"; unsure by {spread:.0%}"
     medians = {name: float(np.median(ms_N)) for name, ms_N in times.items()}
     known = {name: median_interval(ms_N) for name, ms_N in times.items()}
     intervals = {name: interval for name, interval in known.items() if interval is not None}

@@ -220,6 +220,7 @@ class CostModel:
         rounds: how often each model is timed; short passes more often (`time_in_turn`).
         key: all that times hold for.
         path: where the table of times lies.
+        take_unsure: times that vary too much are taken, and marked.
     """
 
     candidates: Sequence[Candidate]
@@ -231,6 +232,7 @@ class CostModel:
     rounds: int
     key: Mapping[str, Any]
     path: Path
+    take_unsure: bool = False
 
     def network(self, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
         """A language model with these candidates in its slots."""
@@ -300,6 +302,8 @@ class CostModel:
         ValueError: it is of another machine or shape, or times are unsteady.
         """
         table = self.kept()
+        if self.take_unsure:
+            say("warning: costs.take_unsure: times of the table may be less sure than others'")
         for name in workloads:
             if name not in table.workloads:
                 table = self.keep(table.with_workload(name, self.measure(name)))
@@ -364,12 +368,17 @@ class CostModel:
                     most_ms=round(most, 4),
                     reference=layout_letters(budget.reference),
                     reference_ms=round(ms[REFERENCE], 4),
-                    key={key: str(value) for key, value in self.shapes.key(name).items()},
+                    key={key: str(value) for key, value in self._key_of(name).items()},
                 )
                 costs.append(cost)
             return Use(parts, tuple(costs))
 
         return {layout: use_of(layout) for layout in layouts}
+
+    def _key_of(self, workload: str) -> dict[str, str | int]:
+        """What a measured time of a workload holds for, with the mark of an unsure one."""
+        mark = {"sure": "perhaps not (costs.take_unsure)"} if self.take_unsure else {}
+        return {**self.shapes.key(workload), **mark}
 
     def build(self, layout: Layout) -> LanguageModel:
         """A layout's model at the weights that costs are taken of, on the device."""
@@ -384,7 +393,12 @@ class CostModel:
     def times_of(self, workload: str, models: Mapping[str, LanguageModel]) -> dict[str, float]:
         """The median time of models, of this vocabulary, taken in turn; raises `Unsteady`."""
         passes = {name: WORKLOADS[workload](model, self.shapes) for name, model in models.items()}
-        times = time_in_turn(passes, rounds=self.rounds, device=self.shapes.device)
+        times = time_in_turn(
+            passes,
+            rounds=self.rounds,
+            device=self.shapes.device,
+            take_unsure=self.take_unsure,
+        )
         return {name: float(np.median(ms_N)) for name, ms_N in times.items()}
 
 

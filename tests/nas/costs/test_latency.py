@@ -1,6 +1,7 @@
 """Latency: measured in turn, of what it says, and refused where it is not sure."""
 
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -108,12 +109,28 @@ def test_load_that_meets_all_models_changes_no_ratio_and_is_no_reason_to_refuse(
     assert measured["b"] / measured["a"] == pytest.approx(1.5, rel=0.05)
 
 
-def test_ratios_that_are_not_sure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratios_that_are_not_sure_are_refused_with_remedies_or_taken_and_marked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(latency, "MOST_SPREAD", 0.1)
     noise_N2 = np.random.default_rng(0).lognormal(sigma=0.7, size=(30, 2))
-    clock(monkeypatch, (2000.0 * noise_N2).flatten().tolist())
-    with pytest.raises(latency.Unsteady, match=r"^times vary too much: by \d\d% \(at most 10%\)"):
+    noisy_ms = (2000.0 * noise_N2).flatten().tolist()
+    clock(monkeypatch, noisy_ms)
+    with pytest.raises(latency.Unsteady) as refusal:
         times(counted([], "one", "two"), 30)
+    assert re.match(r"times vary too much: by \d\d% \(at most 10%\)", str(refusal.value))
+    for remedy in ("run.threads", "costs.repeats", "limit flops", "costs.take_unsure=true"):
+        assert remedy in str(refusal.value)
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"measuring: about \d:\d\d for 30 rounds of 2 models", first)
+    clock(monkeypatch, noisy_ms)
+    passes = counted([], "one", "two")
+    taken = latency.time_in_turn(passes, rounds=30, device=CPU, take_unsure=True)
+    assert len(taken["one"]) == 30
+    said = capsys.readouterr().err
+    assert "% (at most 10%) a median is not sure; the times are taken all the same" in said
+    monkeypatch.setattr(latency, "time_in_turn", lambda *_, **__: taken)
+    assert re.search(r"tokens; unsure by \d\d%$", measure(30).note)
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():

@@ -55,11 +55,7 @@ class Comparison:
 
 
 def read_comparison(run_folder: Path) -> Comparison:
-    """Read `comparison.json`.
-
-    Raises:
-        ValueError: the file is damaged; the message names it.
-    """
+    """Read `comparison.json`."""
     path, unknown = run_folder / "comparison.json", [math.nan] * 3
     summary = read_object(path)
     with reading(path):

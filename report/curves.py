@@ -174,11 +174,7 @@ _COST_LINES = {
 
 
 def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
-    """Expected cost of pi as multiples of the reference's, with the target.
-
-    Raises:
-        ValueError: a file of the search is damaged.
-    """
+    """Expected cost of pi as multiples of the reference's, with the target."""
     known = read_object(search_folder / COSTS)
     with reading(search_folder / COSTS):
         reference, most = float(known["reference_cost"]), float(known["most"])

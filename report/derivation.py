@@ -60,11 +60,7 @@ class FrontTable:
 
 
 def read_front(run_folder: Path) -> FrontTable | None:
-    """The front that derive.py wrote; None where there is none.
-
-    Raises:
-        ValueError: one of its files is damaged; the message names it.
-    """
+    """The front that derive.py wrote; None where there is none."""
     table, summary = run_folder / "pareto.csv", run_folder / "pareto.json"
     if not (table.exists() and summary.exists()):
         return None
@@ -201,11 +197,7 @@ class Trainings:
 
 
 def read_trainings(run_folder: Path) -> Trainings | None:
-    """Read what was trained for the chosen layout; None where nothing was.
-
-    Raises:
-        ValueError: one of the files is damaged; the message names it.
-    """
+    """Read what was trained for the chosen layout; None where nothing was."""
     if not (run_folder / "architecture.json").exists():
         return None
     name = read_object(run_folder / "architecture.json")["name"]

@@ -127,11 +127,7 @@ class Layout:
 
 
 def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
-    """The chosen layout, where there is one, and the others of the run.
-
-    Raises:
-        ValueError: a file is damaged; the message names it.
-    """
+    """The chosen layout, where there is one, and the others of the run."""
     chosen = run_folder / CHOSEN
     layout = read_layout(chosen) if chosen.exists() else None
     files = set((run_folder / OTHERS).glob("*.json"))

@@ -26,11 +26,7 @@ from report.searches import search_caveats, search_sections
 
 
 def write_report(run_folder: Path) -> Path:
-    """Write `report.html` into the run folder and return its path.
-
-    Raises:
-        ValueError: a file of the run is damaged; the message names it.
-    """
+    """Write `report.html` into the run folder and return its path."""
     searches = {
         folder: read_trajectory(folder / "pi.npz") if (folder / "pi.npz").exists() else None
         for folder in seed_folders(run_folder / "search")

@@ -32,11 +32,7 @@ Searches = Mapping[Path, Trajectory | None]
 
 
 def write_search_figures(search_folder: Path) -> list[Path]:
-    """Write every figure the files of one search seed allow into its `figures/`.
-
-    Raises:
-        ValueError: a file of the run is damaged.
-    """
+    """Write every figure the files of one search seed allow into its `figures/`."""
     folder, alpha_start = search_folder / "figures", 0
     folder.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, Figure] = {}

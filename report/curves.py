@@ -35,11 +35,8 @@ _MOST_ROWS = 1500
 _NAMED = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#000000")
 
 
-def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
-    """Training and validation perplexity per token of one search or one retraining.
-
-    `alpha_start`: steps of a search that were done before alpha's first one.
-    """
+def curves(metrics: pd.DataFrame) -> Figure:
+    """Training and validation perplexity per token of one search or one retraining."""
     with framed(7.6, 3.6, top=0.2, bottom=0.5) as (figure, grid):
         axes = grid[0, 0]
         train = perplexities(metrics, "train")
@@ -52,9 +49,6 @@ def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
             _plot(axes, rows, color="#9a9a9a", linewidth=1.1, marker=marker, label=label)
         for net, (label, colour, marker) in _NETS.items():
             valid = perplexities(metrics, "valid", net)
-            if net == "onehot":
-                # Before, pi is uniform, and one-hot is whichever candidate stands first.
-                valid = valid[valid["step"] > alpha_start]
             if len(valid):
                 marker = marker if len(valid) <= 40 else ""
                 _plot(axes, valid, color=colour, marker=marker, markersize=4, label=label)

@@ -33,20 +33,19 @@ Searches = Mapping[Path, Trajectory | None]
 
 def write_search_figures(search_folder: Path) -> list[Path]:
     """Write every figure the files of one search seed allow into its `figures/`."""
-    folder, alpha_start = search_folder / "figures", 0
+    folder = search_folder / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, Figure] = {}
     written = []
     if (search_folder / "pi.npz").exists():
         trajectory = read_trajectory(search_folder / "pi.npz")
-        alpha_start = trajectory.alpha_start
         drawn = {name: draw(trajectory) for name, draw in _OF_PI.items()}
         written.append(write_animation(trajectory, folder / "pi.gif"))
         if all((search_folder / name).exists() for name in (COSTS, COST_PATH)):
             drawn["cost.png"] = cost_figure(search_folder, trajectory)
     path = search_folder / "metrics.jsonl"
     if path.exists() and len(metrics := read_metrics(path)):
-        drawn["curves.png"] = curves(metrics, alpha_start)
+        drawn["curves.png"] = curves(metrics)
     return [
         *written, *(write_whole(folder / name, png(figure)) for name, figure in drawn.items())
     ]  # fmt: skip

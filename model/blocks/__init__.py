@@ -5,7 +5,7 @@ Blocks are imported when one is made: torch takes seconds, and what reads files 
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
@@ -25,9 +25,6 @@ from model.blocks.options import (
     ShortConvOptions,
 )
 
-if TYPE_CHECKING:
-    from model.blocks.base import MakesBlock
-
 
 @dataclass(frozen=True)
 class BlockKind:
@@ -41,16 +38,15 @@ class BlockKind:
     mixes_tokens: bool = True
 
     @property
-    def block(self) -> "MakesBlock":
+    def block(self) -> Any:
         """Makes the block from (options, d_model, dropout)."""
         module = import_module(f"model.blocks.{self.options.model_fields['kind'].default}")
-        made: MakesBlock = getattr(module, self.class_name)
-        return made
+        return getattr(module, self.class_name)
 
     @property
     def adds_nothing(self) -> bool:
         """Whether its blocks add nothing: a layout is then the same network without them."""
-        return self.block.adds_nothing
+        return bool(self.block.adds_nothing)
 
 
 BLOCKS: dict[str, BlockKind] = {

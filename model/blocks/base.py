@@ -4,11 +4,10 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor, nn
 
-from model.ops import Dropout
 from model.state import Segment
 
 INIT_STD = 0.02
@@ -49,17 +48,6 @@ class Block(Protocol):
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """FLOPs of the forward pass per token, 2 for a multiply-add of a matrix product."""
-        ...
-
-
-class MakesBlock(Protocol):
-    """A class of blocks: a module that keeps to `Block`."""
-
-    adds_nothing: bool
-    __name__: str
-
-    def __call__(self, options: Any, d_model: int, dropout: Dropout) -> nn.Module:
-        """The block of a slot."""
         ...
 
 

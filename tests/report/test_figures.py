@@ -96,15 +96,13 @@ def test_an_animation_of_at_most_forty_frames_rests_on_the_last_one(make):
     assert np.array(found) == pytest.approx(expected.astype(int), abs=8)
 
 
-@pytest.mark.parametrize(("start", "onehot"), [(29, [30, 59]), (30, [59]), (59, [])])
-def test_curves_draw_training_and_both_nets_one_hot_once_alpha_moved(make, start, onehot):
+def test_curves_draw_training_and_both_nets(make):
     metrics = read_metrics(make.metrics_file(make.run))
-    lines = {line.get_label(): line for line in curves(metrics, start).axes[0].get_lines()}
+    lines = {line.get_label(): line for line in curves(metrics).axes[0].get_lines()}
     training = lines.pop("training, each step's own draw")
     assert training.get_ydata().tolist() == [400, 390, 380, 370, 360, 350]
     assert lines.pop("validation, soft mixture").get_xdata().tolist() == [30, 59]
-    found = lines.pop("validation, one-hot").get_xdata().tolist() if onehot else []
-    assert found == onehot
+    assert lines.pop("validation, one-hot").get_xdata().tolist() == [30, 59]
     assert not lines
 
 

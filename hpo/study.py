@@ -51,7 +51,8 @@ def _problem(url: str, error: Exception) -> str:
 def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseStorage:
     """Open a database of Optuna's, or make its tables.
 
-    A trial whose worker has had no heartbeat for `grace_s` is run again, at most `retries` times."""
+    A trial whose worker has had no heartbeat for `grace_s` is run again, at most `retries` times.
+    """
     options: dict[str, Any] = {"pool_pre_ping": True}
     if is_file := url.startswith("sqlite"):
         options["connect_args"] = {"timeout": _SQLITE_WAIT_S}

@@ -338,7 +338,8 @@ def predictor(request: Request) -> Derived:
     """Train a few layouts shortly, choose what to train next by a regression, judge the best.
 
     All networks within the limits are candidates; where a search was made, what it chooses is
-    probed too. Trainings that are there already are not made again."""
+    probed too. Trainings that are there already are not made again.
+    """
     config, space = request.config.probes, layout_space(request, _proposals(request))
     first = {one.kind: one.label for one in reversed(request.candidates)}
     further = set(space.kinds) - {first.get("attention"), first.get("dense")}

@@ -19,7 +19,8 @@ MOST_NETWORKS, DRAWN, _TRIES = 150_000, 20_000, 200_000
 def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     """The networks of a request's candidates that keep its limits, with rules and proposals.
 
-    Proposals that do not keep them are left out."""
+    Proposals that do not keep them are left out.
+    """
     networks, slots, tied = request.networks, request.slots, request.tie_slots is not None
     labels, kinds = zip(*((one.label, one.kind) for one in request.candidates), strict=True)
     attention, dense = (

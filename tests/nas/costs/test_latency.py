@@ -59,7 +59,7 @@ def test_the_median_of_each_model_is_taken_and_they_run_in_turn(
     )
     assert measured.key["segment"] == 8
     clock(monkeypatch, [100, 500, 900, 600, 200, 700])
-    timing: Any = SimpleNamespace(shapes=shapes(), rounds=3)
+    timing: Any = SimpleNamespace(shapes=shapes(), rounds=3, take_unsure=False)
     assert CostModel.times_of(timing, "latency", models()) == pytest.approx(measured.median_ms)
 
 
@@ -137,10 +137,10 @@ def test_the_interval_of_a_median_holds_it_as_often_as_it_says():
     generator = np.random.default_rng(0)
     for n in (6, 30, 101):
         held = 0
-        for _ in range(2000):
+        for _ in range(500):
             low, high = latency.median_interval(generator.exponential(size=n))
             held += low <= np.log(2) <= high
-        assert 0.94 <= held / 2000 <= 0.99, n
+        assert 0.94 <= held / 500 <= 0.99, n
     # Ranks 10 and 21 of 30: so stands it in tables of the sign test.
     assert latency.median_interval(np.arange(1.0, 31.0)) == (10, 21)
     assert latency.median_interval(np.arange(5.0)) is None

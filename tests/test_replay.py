@@ -71,11 +71,9 @@ def test_another_setting_is_named_by_the_rows_that_it_changes(
 
     monkeypatch.setattr("tools.replay._run", run_here)
     arguments = [archive, "--run", tmp_path / "again", "--set", "retrain.optimiser.lr=0.004"]
-    assert code_of(replay, *arguments) == 2
-    assert not (tmp_path / "again").exists()
-    assert code_of(replay, *arguments, "--anyway") == 130
+    assert code_of(replay, *arguments) == 130
     capsys.readouterr()
-    assert code_of(replay, *arguments, "--anyway") == 1
+    assert code_of(replay, *arguments) == 1
     out = capsys.readouterr().out
     results = ("search/", "architecture.json", "architectures/", "retrain/")
     lines = [line for line in out.splitlines() if line.startswith(results)]

@@ -34,7 +34,7 @@ SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
 _MARKS = (
     *SAVED,
     "sweep/study.db",
-    *("*/seed-*/job.log", "confirm.json"),  # tools.confirm
+    "*/seed-*/job.log",  # tools.confirm
     *("probes/identity.json", "finals/identity.json", "replay/manifest.json"),
 )
 # Where these lie, a folder is a part of a run.

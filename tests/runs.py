@@ -58,6 +58,7 @@ def run_jobs_here(jobs: Any, *, done: Any, **_: Any) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         experiment = with_settings(job.experiment, {"run.figures": False, "derive.gap": False})
         file.write_text(dump_experiment(experiment))
+        (job.folder / "job.log").touch()
         for script in job.scripts:
             run(importlib.import_module(script), file, "--run", job.folder)
         done(job)

@@ -35,7 +35,7 @@ def test_both_trackers_have_every_number_once_after_a_resume(resumed: Path) -> N
     points = [(event.step, event.value) for event in board.Scalars("train/loss_nats")]
     assert points == [(step, pytest.approx(loss)) for step, loss in losses.items()]
     onehot = [event.step for event in board.Scalars("valid_onehot/bits_per_byte")]
-    assert onehot == [10, 20, 30]
+    assert onehot == [20, 30], "not before alpha moves"
 
     first, second = sorted(resumed.glob("wandb/offline-run-*/*.wandb"), key=lambda p: p.parent)
     assert first.name == second.name, "one run of W&B goes on"

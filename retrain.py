@@ -14,11 +14,16 @@ Writes RUN/retrain/NAME/seed-N/ (result.json, metrics.jsonl, train.log, model/) 
 chosen architecture, RUN/model/ and RUN/report.html. Next: python compare.py RUN
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline import cli
+
+if TYPE_CHECKING:
+    from pipeline.plan import RunPlan
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.workers > 1:
             cli.refuse_several("retrain.py --workers")
         from model import load_architecture
-        from pipeline.experiment import carried, experiment_of
+        from pipeline.experiment import experiment_of
         from pipeline.run_files import check_trained, chosen_architecture, record_command
         from training.trackers import check_trackers
 
@@ -56,15 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             given = load_architecture(file) if file else chosen_architecture(run_dir)
             check_trained(experiment, run_dir, given, seeds)
         cli.loading("torch")
-        from pipeline.derive import named_layout
         from pipeline.plan import set_up
-        from pipeline.retrain import (
-            copy_chosen,
-            find_architecture,
-            retrain_all,
-            show_result,
-        )
-        from pipeline.summary import show_report
+        from pipeline.retrain import find_architecture, retrain_all
         from training.distributed import join
 
         ranks = join()
@@ -82,19 +80,29 @@ def main(argv: Sequence[str] | None = None) -> int:
                     "workers": str(arguments.workers),
                 }
                 record_command(plan, "retrain", **options)
-            for result in results:
-                show_result(result)
-            if arguments.architecture is None and arguments.layout is None:
-                print(copy_chosen(results[0], run_dir))
-                show_report(plan)
-                print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
-            else:
-                print(f"model: {results[0].parent / 'model'}")
-            if arguments.layout is not None:
-                named = [f"derive.{key}={it}" for key, it in named_layout(arguments.layout).items()]
-                derive = cli.command("derive.py", run_dir, *named, *carried(arguments))
-                print(f"to choose it: {derive}")
+            show(plan, results, arguments)
     return 0
+
+
+def show(plan: "RunPlan", results: Sequence[Path], arguments: argparse.Namespace) -> None:
+    """Print what the trainings came to, where the model lies and what may follow."""
+    from pipeline.derive import named_layout
+    from pipeline.experiment import carried
+    from pipeline.retrain import copy_chosen, show_result
+    from pipeline.summary import show_report
+
+    for result in results:
+        show_result(result)
+    if arguments.architecture is None and arguments.layout is None:
+        print(copy_chosen(results[0], plan.run_dir))
+        show_report(plan)
+        print(f"next: {cli.command('compare.py', plan.run_dir, *carried(arguments))}")
+    else:
+        print(f"model: {results[0].parent / 'model'}")
+    if arguments.layout is not None:
+        named = [f"derive.{key}={it}" for key, it in named_layout(arguments.layout).items()]
+        derive = cli.command("derive.py", plan.run_dir, *named, *carried(arguments))
+        print(f"to choose it: {derive}")
 
 
 if __name__ == "__main__":

@@ -90,6 +90,11 @@ class Slot(nn.Module):
         self.factors = nn.ModuleDict()
         for candidate in candidates:
             assert not candidate.missing, candidate
+            if hasattr(nn.ModuleDict, candidate.label):
+                raise ValueError(
+                    f"model.candidates: the label {candidate.label!r} is a name of torch's own; "
+                    "choose another"
+                )
             block = BLOCKS[candidate.kind].block(candidate, d_model, dropout)
             self.blocks[candidate.label] = block
             if next(block.parameters(), None) is None:

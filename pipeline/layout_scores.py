@@ -48,10 +48,6 @@ _DIVERGED = "diverged.json"
 _FIRST_SEED, _SEEDS = 1000, 100
 # Of a training, in trainings of full length.
 _WORK: dict[Length, float] = {"half": 0.5, "full": 1.0}
-_LESS = (
-    "the time that is left is shown when the first has ended; with fewer: --set derive.top=1 "
-    "--set derive.probes.final_seeds=1; with none: --method argmax"
-)
 
 
 @dataclass
@@ -209,7 +205,12 @@ class LayoutTrainings:
         count = f"at most {half + full} trainings of {steps}{shorter}"
         say(f"{words}: {count}, {self.workers} at a time")
         if self._countdown is None:
-            say(_LESS)
+            derive = self.plan.experiment.derive
+            counts = {"top": derive.top, "probes.final_seeds": derive.probes.final_seeds}
+            fewer = [f"--set derive.{key}=1" for key, count in counts.items() if count > 1]
+            less = [f"to train fewer: {' '.join(fewer)}"] if fewer else []
+            less.append("to train none: --method argmax")
+            say(f"{'; '.join(less)}; the time left is shown after the first training")
             self._countdown = Countdown(0, self.workers)
         self._countdown.expect(half + full, half * _WORK["half"] + full)
 

@@ -24,7 +24,7 @@ PROGRESS = (
     "measuring ",
     "of ",
     "predictor: ",
-    "the time that is left ",
+    "to train ",
     "trained already: ",
 )
 Capture = pytest.CaptureFixture[str]

@@ -4,29 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_serializer
+from pydantic import AfterValidator, Field, ValidationError, model_serializer
 
 from utils.validation import Section
 
 # The default of an option that may be left out; `BlockOptions.completed` puts a value there.
 LEFT_OUT: Any = None
-
-
-# What torch calls parts of its modules, in which a label is a name too.
-_TORCHS_OWN = frozenset(
-    (  # noqa: SIM905
-        "add_module apply bfloat16 buffers call_super_init children clear compile cpu cuda double "
-        "dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter "
-        "get_submodule half ipu items keys load_state_dict modules mtia named_buffers "
-        "named_children named_modules named_parameters parameters pop register_backward_hook "
-        "register_buffer register_forward_hook register_forward_pre_hook "
-        "register_full_backward_hook register_full_backward_pre_hook "
-        "register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module "
-        "register_parameter register_state_dict_post_hook register_state_dict_pre_hook "
-        "requires_grad_ set_extra_state set_submodule share_memory state_dict to to_empty train "
-        "training type update values xpu zero_grad "
-    ).split()
-)
 _LABEL = r"^[a-z][a-z0-9_]+$"
 
 
@@ -62,13 +45,6 @@ class BlockOptions(Section):
 
     kind: str
     label: Label
-
-    @field_validator("label")
-    @classmethod
-    def _label_can_name_a_module(cls, label: str) -> str:
-        if label in _TORCHS_OWN:
-            raise ValueError(f"{label!r} is a name that torch keeps for itself; choose another")
-        return label
 
     @model_serializer
     def _given_options(self) -> dict[str, Any]:

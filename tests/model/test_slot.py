@@ -26,6 +26,11 @@ def slot_of(*candidates: Any, dropout: Dropout = NO_DROPOUT) -> Slot:
 THREE = [candidate("attention"), candidate("dense"), candidate("identity")]
 
 
+def test_a_label_that_torch_has_for_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="the label 'float' is a name of torch's own"):
+        Slot([candidate("dense", label="float")], D_MODEL, NO_DROPOUT)
+
+
 def segment_of(x_BTD: Tensor) -> Segment:
     return Segment(torch.tensor([0, 5]), x_BTD.shape[1])
 

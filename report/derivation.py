@@ -225,14 +225,15 @@ def trainings_figure(trainings: Trainings) -> Figure:
         axes: Axes = grid[0, 0]
         steps_N2 = stairs(flops_N, nats_N)
         axes.plot(*steps_N2.T, color=SEARCHED, linewidth=1.2)
-        expected = "expected (1 sd beside the answer)" if trainings.probed else "trained (1 sd)"
-        axes.errorbar(flops_N, nats_N, yerr=front["expected_sd"], fmt="o", color=SEARCHED,
-                      markersize=5, elinewidth=1, label=expected)  # fmt: skip
+        best = "best for its FLOPs, expected" if trainings.probed else "best for its FLOPs"
+        sd_N = front["expected_sd"].to_numpy(float)
+        axes.errorbar(flops_N, nats_N, yerr=sd_N, fmt="o", color=SEARCHED,
+                      markersize=5, elinewidth=1, label=f"{best} (1 sd)")  # fmt: skip
         axes.plot(x_F, y_F, "D", color=_BLUE, markersize=6, label="trained in full")
         axes.plot(x_F[:1], y_F[:1], "o", markersize=13, markerfacecolor="none",
                   markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
         axes.set_xlim(limits(np.concatenate([flops_N, x_F]), 0.12))
-        axes.set_ylim(limits(np.concatenate([nats_N, nats_N + front["expected_sd"], y_F]), 0.12))
+        axes.set_ylim(limits(np.concatenate([nats_N - sd_N, nats_N + sd_N, y_F]), 0.12))
         cost_axes(axes, "forward FLOPs per token", "nats per token, full length")
         axes.set_title("lower and further left is better", loc="left", color=_TITLE)
         shared_legend(figure)

@@ -183,7 +183,7 @@ CONFLICTS = [
     ("rich", {"model.candidates": "[dense, 3]"}, "model.candidates[1]"),
     ("rich", {"model.candidates": "[[dense]]"}, "model.candidates[0]"),
     ("rich", {"model.candidates": "[{label: ab}]"}, "model.candidates[0].kind"),
-    ("rich", {"model.candidates": "[{kind: dense, label: keys}]"}, "model.candidates[0].label"),
+    ("rich", {"model.candidates": "[{kind: dense, label: Keys}]"}, "model.candidates[0].label"),
     ("rich", {"data.tokenizer.kind": "bytes"}, "data.tokenizer.vocabulary"),
     ("rich", {"data.corpus": "enwik8"}, "data.files"),
     ("rich", {"data.tree": "{folder: a, include: [b]}"}, "data.tree"),

@@ -73,6 +73,7 @@ def test_a_full_disk_at_any_file_is_one_line_and_the_run_goes_on_exactly(
 NO_FIGURES = settings("run.figures=false")
 
 
+@pytest.mark.slow
 def test_a_full_disk_behind_standard_output_ends_in_one_line(
     experiment_file: Path, tmp_path: Path
 ) -> None:

@@ -249,7 +249,7 @@ def test_compare_trains_the_opponents_exactly_as_retrain_does(
     assert load_result(one / "result.json") == load_result(two / "result.json")
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", [pytest.param("SIGINT", marks=pytest.mark.slow), "SIGTERM"])
 def test_a_signal_saves_and_prints_the_command_that_goes_on(
     experiment_file: Path, tmp_path: Path, name: str
 ) -> None:

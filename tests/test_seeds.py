@@ -15,7 +15,11 @@ SHORT = settings("search.steps=10", "run.validate_every=5")
 
 
 @pytest.mark.parametrize(
-    ("workers", "line"), [("1", "search of seed 2, 1 of 2"), ("2", "[2/2] trained search, seed")]
+    ("workers", "line"),
+    [
+        ("1", "search of seed 2, 1 of 2"),
+        pytest.param("2", "[2/2] trained search, seed", marks=pytest.mark.slow),
+    ],
 )
 def test_each_search_is_the_one_that_runs_alone(
     experiment_file: Path,

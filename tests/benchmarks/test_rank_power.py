@@ -5,6 +5,7 @@ import pytest
 from benchmarks.rank_power import Rivals, said, trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["apart", "alike"])
 def test_pure_noise_is_seldom_called_better_or_worse(kind: Rivals) -> None:
     parts = said(trials(200, 20, 0.0, 0.0, kind))

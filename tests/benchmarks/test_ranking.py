@@ -53,6 +53,7 @@ def layouts(n: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray
     return alone_SN, true_N + noise * generator.normal(size=n), generator.normal(size=n)
 
 
+@pytest.mark.slow
 def test_a_good_supernet_is_better_than_trivial_predictors() -> None:
     alone_SN, supernet_N, parameters_N = layouts(24, 0.1)
     found = ranking(alone_SN, supernet_N, {"parameters": parameters_N, "FLOPs": np.ones(24)})
@@ -125,6 +126,7 @@ def test_agreement_is_the_mean_over_pairs_of_three_seeds() -> None:
     assert (found.low, found.high) == pytest.approx(np.quantile(taus_B, [0.025, 0.975]))
 
 
+@pytest.mark.slow
 def test_few_layouts_give_no_verdict_and_without_a_trivial_predictor_chance_is_the_opponent() -> (
     None
 ):

@@ -130,6 +130,7 @@ while (number := study.ask().user_attrs.get(NUMBER)) is not None:
 """
 
 
+@pytest.mark.slow
 def test_processes_take_distinct_trials_from_a_file(tmp_path: Path) -> None:
     """Optuna alone gives one trial of SQLite to two that ask at once."""
     _claimed_once(f"sqlite:///{tmp_path / 'study.db'}")

@@ -65,10 +65,13 @@ def test_scripts_run_in_turn_with_their_environment(
     ("body", "why", "code"),
     [
         ("    print('it is not there', file=sys.stderr); return 2", "exit code 2: it is not", 2),
-        ("    raise RuntimeError('no matrix')", "exit code 1: RuntimeError: no matrix", 1),
+        pytest.param(
+            "    raise RuntimeError('no matrix')", "exit code 1: RuntimeError: no matrix", 1,
+            marks=pytest.mark.slow,
+        ),
         ("    os.kill(os.getpid(), 9)", r"killed from outside \(SIGKILL\)", -9),
     ],
-)
+)  # fmt: skip
 def test_a_failure_has_its_reason_and_ends_the_scripts(
     experiment_file: Path, tmp_path: Path, plant: Any, body: str, why: str, code: int
 ) -> None:
@@ -94,6 +97,7 @@ def test_a_stop_lets_it_save_its_state(experiment_file: Path, tmp_path: Path, pl
     assert (folder / "saved").exists()
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_state_saved_when_its_starter_is_killed(
     experiment_file: Path, tmp_path: Path, plant: Any
 ) -> None:

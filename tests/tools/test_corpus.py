@@ -68,6 +68,7 @@ def test_nothing_that_a_terminal_would_obey_is_printed(
     assert "caf\u00e9" in text
 
 
+@pytest.mark.slow
 def test_a_pipe_that_knows_ascii_only_gets_escapes(experiment_file: Path) -> None:
     text = experiment_file.parent / "train.txt"
     text.write_text("caf\u00e9 " + text.read_text(), encoding="utf-8")

@@ -33,6 +33,7 @@ def test_no_draw_holds_a_network_twice(slots: int, count: int) -> None:
     assert len(free_layouts(THREE, 6, 500, 0)) == 127
 
 
+@pytest.mark.slow
 def test_rearrangements_of_one_network_are_drawn_once() -> None:
     """Of one block among 24 slots there is one network, and 24 layouts."""
     assert len(equal_layouts((0,) + (2,) * 23, THREE, 5, 0, lambda choice: False)) == 1

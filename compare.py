@@ -1,6 +1,6 @@
-"""Compare the derived layout with its opponents: same script, same budget, same text.
+"""Compare the derived layout with its baselines: same script, same budget, same text.
 
-Trains the opponents (and what is not trained yet of the derived layout), measures the forward
+Trains the baselines (and what is not trained yet of the derived layout), measures the forward
 latency of all of them in turn, and prints the table. Choices were made on the validation text;
 the table is of the test text.
 
@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = chosen_architecture(run_dir)
         check_trained(experiment, run_dir, chosen, experiment.compare.seeds)
         cli.loading("torch")
-        from pipeline.compare import finish_comparison, train_contestants
-        from pipeline.opponents import contestants
+        from pipeline.baselines import entries_of
+        from pipeline.compare import finish_comparison, train_entries
         from pipeline.plan import set_up
 
         plan = set_up(experiment, run_dir)
@@ -49,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from pipeline.pareto import front_of
 
             front = front_of(plan)
-        entries = contestants(plan, front)
-        train_contestants(plan, entries, arguments.workers)
+        entries = entries_of(plan, front)
+        train_entries(plan, entries, arguments.workers)
         if argv is None:
             front_too = "" if arguments.pareto else None
             record_command(plan, "compare", workers=str(arguments.workers), pareto=front_too)

@@ -5,11 +5,11 @@
     python derive.py runs/quickstart --seeds 0,1,2
     python derive.py configs/quickstart.yaml --method layout --set 'derive.layout=a d a d d d'
     python derive.py runs/quickstart --set derive.budget.latency=0.65x
-    python derive.py configs/quickstart.yaml --method finals --workers 2
+    python derive.py configs/quickstart.yaml --method trained --workers 2
     python derive.py configs/quickstart.yaml --method predictor --workers 2
     python derive.py runs/quickstart --pareto
 
-finals trains the layouts of rules in full, and the best of them again with another seed. It needs
+trained trains the layouts of rules in full, and the best of them again with another seed. It needs
 no search; where there is one, its best networks are trained too. Started again it goes on.
 
 predictor trains a few layouts for half the steps, learns from them which to train next, and judges
@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__)
     parser.add_argument(
         "--method",
-        help="argmax, top_k, sampled, beam, evolution; finals, predictor; interleaved, par, "
-        "sandwich, random, layout (default: derive.method, finals where the file has none)",
+        help="argmax, top_k, sampled, beam, evolution; trained, predictor; interleaved, par, "
+        "sandwich, random, layout (default: derive.method, trained where the file has none)",
     )
-    cli.add_workers(parser, "trainings at a time (finals, predictor)")
+    cli.add_workers(parser, "trainings at a time (trained, predictor)")
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
     parser.add_argument(
         "--pareto", nargs="?", const="latency", metavar="COST",

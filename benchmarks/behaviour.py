@@ -46,7 +46,7 @@ data:
   segment: 16
   evaluation_streams: 5
 model:
-  slots: 4
+  n_blocks: 4
   d_model: 16
   n_heads: 2
   d_ffn: 24
@@ -61,7 +61,7 @@ retrain:
   steps: 16
   optimiser: {lr: 0.003, warmup_steps: 3}
 compare:
-  opponents: [interleaved, par, sandwich, random]
+  baselines: [interleaved, par, sandwich, random]
 """
 SWEEP = """
 sweep:
@@ -69,7 +69,7 @@ sweep:
   sampler: {kind: random}
   space:
     search.tau.start: {low: 0.5, high: 2.0, log: true}
-    model.slots: {low: 2, high: 4}
+    model.n_blocks: {low: 2, high: 4}
 """
 
 
@@ -122,7 +122,7 @@ CASES = {
         ("search.tau.schedule=step", "search.tau.stairs=3", "search.tau.start=2", f"{ALPHA}lr=0.1")
     ),
     "tied": Case(
-        (f"{MODEL}tie_slots=2", f"{MODEL}clamp=6", f"{MODEL}window=7", f"{MODEL}activation=gelu"),
+        (f"{MODEL}tie_blocks=2", f"{MODEL}clamp=6", f"{MODEL}window=7", f"{MODEL}activation=gelu"),
         ("search.py", "derive.py", "retrain.py"),
     ),
     "bpe": Case(
@@ -169,7 +169,7 @@ CASES = {
         ("derive.probes={finalists: 1, final_seeds: 1, most: 12}", "derive.top=2"),
         (
             "search.py",
-            "derive.py --method finals",
+            "derive.py --method trained",
             "derive.py --method predictor --workers 2",
             "compare.py --workers 2",
         ),

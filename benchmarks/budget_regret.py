@@ -4,7 +4,7 @@ For each budget, the FLOPs of a layout with 1 to 5 attention slots, the regret o
 from each of several finished searches: how far its test nats lie above those of the best layout
 within the budget. Rules count where they keep the budget. One training of a random layout within
 it, and the best of three on validation (which cost what a search and its layout's training cost),
-are the opponents. Intervals are 95% over the searches.
+are the baselines. Intervals are 95% over the searches.
 
     python -m benchmarks.layoutbench search configs/layoutbench.yaml --workers 2
     python -m benchmarks.budget_regret runs/layoutbench-search --json FILE
@@ -60,7 +60,7 @@ def _plan(folder: Path) -> RunPlan:
 def within(table: LayoutTable, flops: float) -> LayoutTable:
     """The table's layouts that cost at most so much."""
     rows = tuple(row for row in table.rows if row.flops_per_token <= flops * (1 + 1e-9))
-    return LayoutTable(rows, table.tie_slots)
+    return LayoutTable(rows, table.tie_blocks)
 
 
 def budget_row(plans: Sequence[RunPlan], table: LayoutTable, attentions: int) -> dict[str, Any]:

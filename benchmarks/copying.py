@@ -91,7 +91,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
 def check_sizes(architecture: Architecture, d_model: int, candidates: Sequence[Candidate]) -> None:
     """ValueError where a model is narrower, say: it would count as its layout's own."""
-    others = [slot.label for slot in architecture.slots if slot not in candidates]
+    others = [slot.label for slot in architecture.blocks if slot not in candidates]
     if others or architecture.d_model != d_model:
         what = f"{others[0]} has other options" if others else f"d_model is {architecture.d_model}"
         raise ValueError(

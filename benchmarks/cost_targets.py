@@ -83,7 +83,7 @@ def _derived(plan: RunPlan, target: float, fill: str | None = None) -> dict[str,
     changed: dict[str, Any] = {"method": "argmax", "budget": BudgetConfig(latency=f"{target}x")}
     changed |= {"fill": fill, "gap": False}
     config = plan.experiment.derive.model_copy(update=changed)
-    layout = tuple(derivation(plan, config).architecture.slots)
+    layout = tuple(derivation(plan, config).architecture.blocks)
     reference = reference_layout(request_of(plan, config, []))
     times_ms = cost_model(plan).times_ms("latency", {"one": layout, "reference": reference})
     share = times_ms["one"] / times_ms["reference"]

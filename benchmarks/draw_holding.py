@@ -36,7 +36,7 @@ from training.step import Forward, WeightStep
 TOKENS, BACK, NOISE = 16, 24, 0.25
 BATCH, SEGMENT, SLOTS = 16, 16, 3
 MODEL = ModelConfig(
-    slots=SLOTS,
+    n_blocks=SLOTS,
     d_model=32,
     n_heads=2,
     d_ffn=64,

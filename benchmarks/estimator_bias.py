@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_task(seed: int) -> Task:
     """A random net whose weights are large enough that every part matters."""
     torch.manual_seed(seed)
-    config = ModelConfig(slots=SLOTS, d_model=8, n_heads=2, d_ffn=16, memory=TOKENS, dropout=0.0)
+    config = ModelConfig(n_blocks=SLOTS, d_model=8, n_heads=2, d_ffn=16, memory=TOKENS, dropout=0.0)
     net = LanguageModel(
         [config.completed_candidates()] * SLOTS,
         d_model=config.d_model,

@@ -98,7 +98,7 @@ def job_of(training: Training, experiment: Experiment, run: Path) -> Job:
     layout, settings, rate, seed = training
     words = "-".join(f"{key}={value}" for key, value in sorted(settings.items()))
     changed = with_settings(experiment, {**settings, RATE: rate})
-    letters = layout.ljust(changed.model.slots, "i")
+    letters = layout.ljust(changed.model.n_blocks, "i")
     job = layout_job(changed, letters, seed, run / (words or "plain") / f"lr-{rate}")
     name = ", ".join(filter(None, [layout, words, f"lr {rate}", f"seed {seed}"]))
     return replace(job, name=name)

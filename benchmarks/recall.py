@@ -89,7 +89,7 @@ def trained(task: str, layout: str, lr: float, seed: int, most_steps: int) -> Ro
 def model_of(layout: str) -> LanguageModel:
     """A small model that sees the whole sequence in one segment."""
     config = ModelConfig(
-        slots=len(layout),
+        n_blocks=len(layout),
         d_model=WIDTH,
         n_heads=HEADS,
         d_ffn=2 * WIDTH,

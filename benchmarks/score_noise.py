@@ -135,15 +135,15 @@ def begin_alike(
     tables = {name: w for name, w in dense.items() if not name.startswith("slots.")}
     model.load_state_dict(tables, strict=False)
     if share == "blocks":
-        for number, slot in enumerate(architecture.slots):
+        for number, slot in enumerate(architecture.blocks):
             donor = _uniform(plan, architecture, slot.label)
             model.slots[number].load_state_dict(donor.slots[number].state_dict())
 
 
 def _uniform(plan: RunPlan, architecture: Architecture, label: str) -> LanguageModel:
-    slots = tuple(parse_layout(label, plan.candidates)) * len(architecture.slots)
+    slots = tuple(parse_layout(label, plan.candidates)) * len(architecture.blocks)
     torch.manual_seed(plan.seed)
-    return build_model(architecture.model_copy(update={"slots": slots}))
+    return build_model(architecture.model_copy(update={"blocks": slots}))
 
 
 @dataclass

@@ -47,7 +47,7 @@ def zipf_batches(shape: Shape) -> ContextBatches:
 def model_config(shape: Shape) -> ModelConfig:
     """The model section of a shape."""
     return ModelConfig(
-        slots=shape.slots,
+        n_blocks=shape.slots,
         d_model=shape.d_model,
         n_heads=shape.n_heads,
         d_ffn=shape.d_ffn,

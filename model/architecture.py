@@ -52,7 +52,7 @@ class Agreement(Section):
     searches: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
         min_length=2, max_length=4096, description="Their seeds."
     )
-    slots: tuple[Share, ...] = Field(description="Per slot the part of their pairs that agree.")
+    blocks: tuple[Share, ...] = Field(description="Per slot the part of their pairs that agree.")
     kappa: float | None = Field(
         ge=-1, le=1, description="Fleiss' kappa; null: all chose one candidate everywhere."
     )
@@ -107,9 +107,9 @@ class Evidence(Section):
             problems.append(
                 f"evidence.margins: {len(self.margins)} entries beside {len(self.pi)} of pi"
             )
-        if self.agreement is not None and len(self.agreement.slots) != slots:
-            count = len(self.agreement.slots)
-            problems.append(f"evidence.agreement.slots: {count} entries for {slots} slots")
+        if self.agreement is not None and len(self.agreement.blocks) != slots:
+            count = len(self.agreement.blocks)
+            problems.append(f"evidence.agreement.blocks: {count} entries for {slots} slots")
         return problems
 
 
@@ -166,16 +166,16 @@ class Architecture(Section):
 
     # The fields that say what is built; evidence, costs and provenance do not.
     built_of: ClassVar[set[str]] = {
-        *("version", "d_model", "slots", "tie_slots", "options", "softmax", "vocabulary_size")
+        *("version", "d_model", "blocks", "tie_blocks", "options", "softmax", "vocabulary_size")
     }
 
     version: Literal[1] = 1
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
-    slots: tuple[_Slot, ...] = Field(
+    blocks: tuple[_Slot, ...] = Field(
         max_length=4096, description="The choice of each slot, every option given."
     )
-    tie_slots: int | None = Field(
+    tie_blocks: int | None = Field(
         default=None, ge=1, description="Slots so many apart share their weights; null: none do."
     )
     options: ModelOptions = Field(default=NO_OPTIONS, description="Norms and the like.")
@@ -190,14 +190,14 @@ class Architecture(Section):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "Architecture":
-        if not self.slots:
-            raise ValueError("slots: there is none")
+        if not self.blocks:
+            raise ValueError("blocks: there is none")
         self.softmax.check_vocabulary(self.vocabulary_size)
-        tied_slots([[slot] for slot in self.slots], self.tie_slots)
+        tied_slots([[slot] for slot in self.blocks], self.tie_blocks)
         problems = list[str]()
         problems += [f"options.{line}" for line in self.options.problems(self.d_model)]
         if self.evidence is not None:
-            problems += self.evidence.problems(len(self.slots))
+            problems += self.evidence.problems(len(self.blocks))
         if self.costs is not None and len(self.costs.key.mass) != len(self.softmax.cutoffs) + 1:
             problems.append(
                 f"costs.key.mass: {len(self.costs.key.mass)} entries for "
@@ -210,7 +210,7 @@ class Architecture(Section):
     @property
     def network(self) -> Network:
         """The layout's canonical form; it is computed and stands in no file."""
-        return network_of(self.slots, self.tie_slots)
+        return network_of(self.blocks, self.tie_blocks)
 
     def to_json(self) -> str:
         """The file's text; the same architecture always gives the same bytes."""
@@ -234,7 +234,7 @@ class Architecture(Section):
 
     def letters(self) -> str:
         """The layout, e.g. "a d a i": letters for the default labels, others as they are."""
-        return layout_letters(self.slots)
+        return layout_letters(self.blocks)
 
 
 def load_architecture(path: Path | str) -> Architecture:

@@ -193,7 +193,9 @@ def _fixed_or_auto(value: Any) -> str:
 class ModelConfig(ModelOptions):
     """Sizes of the model; a candidate's options left out take the value given here."""
 
-    slots: int = Field(ge=1, le=4096, description="Number of residual slots.")
+    n_blocks: int = Field(
+        ge=1, le=4096, description="Number of blocks; two make one Transformer layer."
+    )
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
     n_heads: int = Field(default=4, ge=1, description="Attention heads.")
     d_head: int | None = Field(
@@ -233,7 +235,7 @@ class ModelConfig(ModelOptions):
         validate_default=True,
         description="What a slot may become: a kind, or a kind with options and a label.",
     )
-    tie_slots: int | None = Field(
+    tie_blocks: int | None = Field(
         default=None,
         ge=1,
         description="Slots so many apart share their weights, candidate by candidate (1: all slots "
@@ -255,9 +257,9 @@ class ModelConfig(ModelOptions):
     def _candidates_fit(self) -> "ModelConfig":
         if not self.candidates:
             raise ValueError("candidates: there is none; a slot needs at least one")
-        if self.tie_slots is not None and self.tie_slots >= self.slots:
+        if self.tie_blocks is not None and self.tie_blocks >= self.n_blocks:
             raise ValueError(
-                f"tie_slots: {self.tie_slots} of {self.slots} slots ties nothing; leave it "
+                f"tie_blocks: {self.tie_blocks} of {self.n_blocks} blocks ties nothing; leave it "
                 "out or give null"
             )
         labels = [candidate.label for candidate in self.candidates]

@@ -47,7 +47,7 @@ class Costs:
 class LanguageModel(nn.Module):
     """Embedding, residual slots, one last norm (unless options say none), adaptive softmax.
 
-    `slots` are the candidates of each slot, every option set. Slots `tie_slots` apart share the
+    `slots` are the candidates of each slot, every option set. Slots `tie_blocks` apart share the
     weights of each candidate.
     """
 
@@ -59,7 +59,7 @@ class LanguageModel(nn.Module):
         vocabulary_size: int,
         softmax: SoftmaxConfig,
         dropout: Dropout = NO_DROPOUT,
-        tie_slots: int | None = None,
+        tie_blocks: int | None = None,
         options: ModelOptions = NO_OPTIONS,
     ) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class LanguageModel(nn.Module):
         # Drawn before the slots, so that all layouts of one seed begin with the same: that lowers
         # the noise of their differences (benchmarks/records/score_noise.md).
         adaptive_softmax = AdaptiveSoftmax(*tables)
-        self.tied = tied_slots(slots, tie_slots)
+        self.tied = tied_slots(slots, tie_blocks)
         modules = nn.ModuleList(Slot(held, d_model, dropout, options) for held in self.tied.modules)
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], modules)
@@ -201,7 +201,7 @@ class LanguageModel(nn.Module):
             for label, block in blocks.items():
                 describe: Callable[[], Numbers] = getattr(block, "describe", dict)
                 if numbers := describe():
-                    described.append({"slot": number, "label": label, "numbers": numbers})
+                    described.append({"block": number, "label": label, "numbers": numbers})
         return described
 
     @property

@@ -95,15 +95,15 @@ def block_options(candidate: Candidate) -> str | None:
 
 
 def network_from(
-    options_L: Sequence[str | None], labels_L: Sequence[str], tie_slots: int | None
+    options_L: Sequence[str | None], labels_L: Sequence[str], tie_blocks: int | None
 ) -> Network:
     """The network of a layout, from what `block_options` says of each slot.
 
     Without shared weights that is the row of its blocks. Where slots share weights a block's place
-    says with which others, so what adds nothing can be left out but not moved. Slots `tie_slots`
+    says with which others, so what adds nothing can be left out but not moved. Slots `tie_blocks`
     apart share the weights of each label; None: none do.
     """
-    modules = len(options_L) if tie_slots is None else min(tie_slots, len(options_L))
+    modules = len(options_L) if tie_blocks is None else min(tie_blocks, len(options_L))
     drawn: dict[tuple[int, str], int] = {}
     blocks: list[str] = []
     # As `LanguageModel` makes its modules: module by module, in each the labels as slots name them.
@@ -121,10 +121,10 @@ def network_from(
     return Network(tuple(blocks), tuple(order))
 
 
-def network_of(slots: Sequence[Candidate], tie_slots: int | None) -> Network:
+def network_of(slots: Sequence[Candidate], tie_blocks: int | None) -> Network:
     """The network of a layout, from the candidates of its slots."""
     return network_from(
-        [block_options(slot) for slot in slots], [slot.label for slot in slots], tie_slots
+        [block_options(slot) for slot in slots], [slot.label for slot in slots], tie_blocks
     )
 
 
@@ -157,8 +157,8 @@ def tied_slots(slots: Sequence[Sequence[Candidate]], period: int | None) -> Tied
             shared = modules[slot % count].setdefault(candidate.label, candidate)
             if shared != candidate:
                 raise ValueError(
-                    f"slots[{slot}]: {candidate.label} has other options than in slot "
-                    f"{slot % count}, with which it shares its weights (tie_slots {period})"
+                    f"blocks[{slot}]: {candidate.label} has other options than in block "
+                    f"{slot % count}, with which it shares its weights (tie_blocks {period})"
                 )
     labels = [list(module) for module in modules]
     return TiedSlots(

@@ -32,12 +32,12 @@ _PICKLES = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
 def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> LanguageModel:
     """A model with fresh weights."""
     return LanguageModel(
-        [[candidate] for candidate in architecture.slots],
+        [[candidate] for candidate in architecture.blocks],
         d_model=architecture.d_model,
         vocabulary_size=architecture.vocabulary_size,
         softmax=architecture.softmax,
         dropout=dropout,
-        tie_slots=architecture.tie_slots,
+        tie_blocks=architecture.tie_blocks,
         options=architecture.options,
     )
 
@@ -131,7 +131,7 @@ def adjustable_options(architecture: Architecture) -> dict[str, dict[str, Any]]:
         slot.label: {
             name: getattr(slot, name) for name in type(slot).model_fields if name in slot.adjustable
         }
-        for slot in architecture.slots
+        for slot in architecture.blocks
         if slot.adjustable
     }
 
@@ -142,14 +142,14 @@ def adjusted(architecture: Architecture, options: Mapping[str, int | None]) -> A
     ValueError: no slot has such an option, or a value is out of bounds.
     """
     for name in options:
-        if not any(name in candidate.adjustable for candidate in architecture.slots):
+        if not any(name in candidate.adjustable for candidate in architecture.blocks):
             raise ValueError(
                 f"{name}: no slot of {architecture.name} (layout {architecture.letters()}) has it"
             )
     if not options:
         return architecture
-    slots = tuple(_with(candidate, options) for candidate in architecture.slots)
-    return architecture.model_copy(update={"slots": slots, "costs": None})
+    slots = tuple(_with(candidate, options) for candidate in architecture.blocks)
+    return architecture.model_copy(update={"blocks": slots, "costs": None})
 
 
 def _with(candidate: Candidate, options: Mapping[str, int | None]) -> Candidate:

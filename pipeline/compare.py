@@ -9,7 +9,7 @@ from typing import Any
 
 from data import DataConfig
 from model import build_model, load_architecture, load_model
-from nas.opponents import is_equal
+from nas.baselines import is_equal
 from nas.statistics.intervals import (
     at_cost,
     paired_differences,
@@ -17,13 +17,13 @@ from nas.statistics.intervals import (
     paired_line,
     verdict,
 )
+from pipeline.baselines import Entry
 from pipeline.costs import time_models
 from pipeline.derive import blind_caveats, network_hash, table_text
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
-from pipeline.opponents import Contestant
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_all
 from pipeline.run_files import check_validations, read_result, retrain_folder
@@ -78,11 +78,11 @@ _EQUALS = {
 
 
 def rows_of(
-    entries: Sequence[Contestant],
+    entries: Sequence[Entry],
     results: Mapping[str, Results],
     latency_ms: Mapping[str, float],
 ) -> list[Row]:
-    """One row for each contestant, the chosen layout first.
+    """One row for each entry, the chosen layout first.
 
     Means over seeds of nats; perplexity is exp of the mean nats.
     """
@@ -129,7 +129,7 @@ def _times(row: Row, base: Row, key: str) -> float | None:
     return None if None in (row[key], base[key]) else row[key] / base[key]
 
 
-def reference_of(entries: Sequence[Contestant]) -> int:
+def reference_of(entries: Sequence[Entry]) -> int:
     """The place of the row that others are multiples of: `interleaved`, or else the first one."""
     places = (at for at, entry in enumerate(entries) if "interleaved" in entry.kinds)
     return next(places, 0)
@@ -171,13 +171,13 @@ def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, 
     return intervals
 
 
-def train_contestants(plan: RunPlan, entries: Sequence[Contestant], workers: int = 1) -> None:
+def train_entries(plan: RunPlan, entries: Sequence[Entry], workers: int = 1) -> None:
     """Train every architecture with every seed, as `retrain_all` does it."""
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
     retrain_all([(seeded, one.architecture) for seeded in plans for one in entries], workers)
 
 
-def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
+def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     """Measure latencies, write table and verdict, make the report, print it all."""
     from report.comparison import read_comparison, text_table
 
@@ -195,7 +195,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     ):
         entries[0].remark(unlike)
     for one in (entry.architecture for entry in entries):
-        for warning in blind_caveats(one.slots, one.options):
+        for warning in blind_caveats(one.blocks, one.options):
             entries[0].remark(f"{one.name}: {warning}")
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
     latencies = time_models(plan, models, trained=True)

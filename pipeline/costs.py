@@ -71,7 +71,7 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
         "segment": experiment.data.segment,
         "slots": len(plan.slots),
         "candidates": [candidate.model_dump(mode="json") for candidate in plan.candidates],
-        **{name: plan.sizes[name] for name in ("d_model", "tie_slots", "vocabulary_size")},
+        **{name: plan.sizes[name] for name in ("d_model", "tie_blocks", "vocabulary_size")},
         "softmax": plan.softmax.model_dump(mode="json"),
         "options": plan.sizes["options"].changed(),
         "dropout": asdict(plan.experiment.model.dropouts()),
@@ -161,11 +161,11 @@ def _search_costs(plan: RunPlan, target: str | float) -> SearchCosts:
     """The costs of a search that begins, measured or counted now."""
     from pipeline.derive import reference_layout, request_of
 
-    config, tied = plan.experiment.search.cost, plan.sizes["tie_slots"]
+    config, tied = plan.experiment.search.cost, plan.sizes["tie_blocks"]
     if config.name == "parameters" and tied is not None:
         raise ValueError(
             f"search.cost.name: parameters do not add up over slots that share weights "
-            f"(model.tie_slots {tied}); take flops or latency"
+            f"(model.tie_blocks {tied}); take flops or latency"
         )
     derive = plan.experiment.derive.model_copy(update={"reference": config.reference})
     reference = reference_layout(request_of(plan, derive, []), "search.cost.reference")

@@ -155,7 +155,7 @@ def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Req
         trajectories={seed: plan.searched_folder(seed) / "pi.npz" for seed in seeds},
         search_steps=plan.search_steps,
         alpha_learned=plan.experiment.search.alpha_learns,
-        tie_slots=plan.sizes["tie_slots"],
+        tie_blocks=plan.sizes["tie_blocks"],
         limits=context_limit(plan.candidates, len(plan.slots), config.least_context),
     )
 
@@ -189,7 +189,7 @@ def architecture_of(
     caveats = (*blind_caveats(derived.layout, model.options), *evidence.caveats)
     return Architecture(
         name=name,
-        slots=derived.layout,
+        blocks=derived.layout,
         **plan.sizes,
         tokenizer=TokenizerIdentity(digest=plan.prepared.tokenizer.digest),
         costs=ArchitectureCosts(
@@ -229,7 +229,7 @@ def architecture_hash(architecture: Architecture) -> str:
 
 def network_hash(architecture: Architecture) -> str:
     """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
-    rest = architecture.built_of - {"slots", "tie_slots"}
+    rest = architecture.built_of - {"blocks", "tie_blocks"}
     sizes = architecture.model_dump(mode="json", include=rest)
     return identity_hash(sizes | asdict(architecture.network))
 
@@ -343,7 +343,7 @@ def describe(architecture: Architecture, average: float) -> str:
     costs, lines = architecture.costs, [f"layout {architecture.letters()}   ({architecture.name})"]
     if evidence.pi:
         lines.append(f"pi of alpha's mean over the last {average:.0%} of the steps:")
-    alike = evidence.agreement.slots if evidence.agreement else None
+    alike = evidence.agreement.blocks if evidence.agreement else None
     for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
         shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
         agree = "" if alike is None else f"  pairs alike {alike[slot]:.2f}"

@@ -15,10 +15,10 @@ from data.config import DataConfig
 from hpo.config import SweepConfig
 from model.blocks import Candidate
 from model.config import ModelConfig, SoftmaxConfig
+from nas.baselines import BASELINES, CompareConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS, TRAINED, context_problem, reference_remedy
 from nas.derivation.config import DeriveConfig
-from nas.opponents import OPPONENTS, CompareConfig
 from nas.search.config import SearchConfig
 from pipeline import cli
 from training.config import RetrainConfig, RunConfig
@@ -126,8 +126,8 @@ def _line(origin: str, key: Key, words: str) -> str:
     return f"{origin}: {dotted(key)}: {words}" if key else f"{origin}: {words}"
 
 
-# What compare.opponents may name.
-RIVALS = list(dict.fromkeys([*DERIVATIONS, *OPPONENTS]))
+# What compare.baselines may name.
+BASELINE_NAMES = list(dict.fromkeys([*DERIVATIONS, *BASELINES]))
 
 
 class Experiment(Section):
@@ -155,11 +155,11 @@ class Experiment(Section):
 
     @field_validator("compare")
     @classmethod
-    def _opponents_are_registered(cls, compare: CompareConfig) -> CompareConfig:
+    def _baselines_are_registered(cls, compare: CompareConfig) -> CompareConfig:
         unknown = [
-            f"opponents[{place}]: {must_be_one_of(name, RIVALS)}"
-            for place, name in enumerate(compare.opponents)
-            if name not in RIVALS
+            f"baselines[{place}]: {must_be_one_of(name, BASELINE_NAMES)}"
+            for place, name in enumerate(compare.baselines)
+            if name not in BASELINE_NAMES
         ]
         if unknown:
             raise ValueError("\n".join(unknown))
@@ -247,7 +247,7 @@ class Experiment(Section):
         from nas.derivation.rules import written_layout
 
         try:
-            written_layout(layout, self.model.completed_candidates(), self.model.slots)
+            written_layout(layout, self.model.completed_candidates(), self.model.n_blocks)
         except ValueError as error:
             message = "; ".join(str(error).splitlines())
             # One word may be meant for a rule.
@@ -266,7 +266,7 @@ class Experiment(Section):
             from nas.derivation.rules import written_layout
 
             try:
-                written_layout(text, candidates, self.model.slots)
+                written_layout(text, candidates, self.model.n_blocks)
             except ValueError as error:
                 lines = [line.removeprefix("layout: ") for line in str(error).splitlines()]
                 remedy = []
@@ -275,7 +275,7 @@ class Experiment(Section):
                     lines[0] = lines[0].partition("; give as many")[0]
                     remedy = [reference_remedy(candidates)]
                 problems.append(f"derive.{key}: {'; '.join([*lines, *remedy])}")
-        if (problem := context_problem(derive, candidates, self.model.slots)) is not None:
+        if (problem := context_problem(derive, candidates, self.model.n_blocks)) is not None:
             problems.append(problem)
         return problems
 

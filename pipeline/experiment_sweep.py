@@ -26,7 +26,7 @@ Change = Callable[[Values, Sequence[str]], "tuple[Experiment | None, list[Said]]
 # By the beginning of a key.
 _NEVER = {
     "run.seed": "sweep.seeds has the seeds of the trials",
-    "compare.": "trials are not compared with opponents",
+    "compare.": "trials are not compared with baselines",
     "sweep.": "a sweep cannot change itself",
 }
 _SWEPT_OF_RUN = ("run.precision", "run.micro_batches")
@@ -106,7 +106,8 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
         # A random layout may need costs, which only a text gives.
         if derive.method in RULES and derive.method != "random":
             candidates = experiment.model.completed_candidates()
-            method_of(derive.method)(Request(derive, candidates, experiment.model.slots, _no_cost))
+            request = Request(derive, candidates, experiment.model.n_blocks, _no_cost)
+            method_of(derive.method)(request)
     except ValueError as error:
         yield ("derive", "method"), "; ".join(str(error).splitlines())
     is_argmax = derive.method == "argmax" and not derive.budget.amounts and not derive.searches

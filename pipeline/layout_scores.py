@@ -42,7 +42,7 @@ _SCORED_SOURCES = ("data", "model", "nas", "pipeline", "training", "utils")
 _EVERY_S = 10.0
 
 
-PROBES, FINALS = "probes", "finals"
+HALF, FULL = "trainings/half", "trainings/full"
 _DIVERGED = "diverged.json"
 # Seeds of trainings: far from those of searches and retrainings, and others for each derive.seed.
 _FIRST_SEED, _SEEDS = 1000, 100
@@ -187,8 +187,8 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
 class LayoutTrainings:
     """Trains layouts as retrain.py does, one thread each, so that workers change no figure.
 
-    Of half length in RUN/probes/LAYOUT/seed-N, with a whole schedule of their own; of full length
-    in RUN/finals/LAYOUT/seed-N. Results stay there and serve the next derivation; weights do not.
+    Of half length, with a whole schedule of their own, in RUN/trainings/half/LAYOUT/seed-N; the
+    others in RUN/trainings/full. Results stay there for the next derivation; weights do not.
     """
 
     plan: RunPlan
@@ -206,7 +206,7 @@ class LayoutTrainings:
         say(f"{words}: {count}, {self.workers} at a time")
         if self._countdown is None:
             derive = self.plan.experiment.derive
-            counts = {"top": derive.top, "probes.final_seeds": derive.probes.final_seeds}
+            counts = {"top": derive.top, "trainings.seeds": derive.trainings.seeds}
             fewer = [f"--set derive.{key}=1" for key, count in counts.items() if count > 1]
             less = [f"to train fewer: {' '.join(fewer)}"] if fewer else []
             less.append("to train none: --method argmax")
@@ -253,7 +253,7 @@ class LayoutTrainings:
         claim(self._folder(length), self.plan.identity(run=run, **sections), {})
 
     def _folder(self, length: Length) -> Path:
-        return self.plan.run_dir / (PROBES if length == "half" else FINALS)
+        return self.plan.run_dir / (HALF if length == "half" else FULL)
 
     def _experiment(self, length: Length) -> Experiment:
         settings: dict[str, object] = {"run.threads": 1}
@@ -264,8 +264,8 @@ class LayoutTrainings:
             return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
         except ValueError as error:
             raise ValueError(
-                f"derive.method predictor: its probes have {steps} steps, half of retrain.steps: "
-                f"{error}; give more steps, or what fits half of them"
+                f"derive.method predictor: short trainings have {steps} steps, half of "
+                f"retrain.steps: {error}; give more steps, or what fits half of them"
             ) from None
 
     def _job(self, layout: Layout, length: Length, number: int) -> Job:
@@ -280,7 +280,7 @@ def _half(plan: RunPlan) -> int:
 
 def seeds_trained(run_dir: Path) -> list[int]:
     """Seeds with which derivations of a run have trained layouts."""
-    folders = (folder for kind in (PROBES, FINALS) for folder in (run_dir / kind).glob("*/seed-*"))
+    folders = (folder for kind in (HALF, FULL) for folder in (run_dir / kind).glob("*/seed-*"))
     numbers = {folder.name.removeprefix("seed-") for folder in folders}
     return sorted(int(number) for number in numbers if number.isdecimal())
 

@@ -114,7 +114,7 @@ def derive_front(plan: RunPlan, cost: str) -> str:
 def _derived(request: Request, reference: Layout, cost: LayoutCost) -> list[tuple[str, Derived]]:
     """The reference, rules, and the best layout within each budget; each network once."""
     name, known = request.config.reference, Evidence(method="the reference")
-    found = {network_of(reference, request.tie_slots): (name, Derived(reference, known))}
+    found = {network_of(reference, request.tie_blocks): (name, Derived(reference, known))}
     stacks = [cost((one,) * request.slots) for one in request.candidates]
     budgets = [Limit(cost, float(most)) for most in np.linspace(min(stacks), max(stacks), _LEVELS)]
     asked = [(rule, request.limits) for rule in PLACING]
@@ -124,7 +124,7 @@ def _derived(request: Request, reference: Layout, cost: LayoutCost) -> list[tupl
         # A rule may need a kind that is no candidate; the least budget may leave no layout.
         with suppress(ValueError):
             derived = method_of(name)(replace(request, config=config, limits=limits))
-            network = network_of(derived.layout, request.tie_slots)
+            network = network_of(derived.layout, request.tie_blocks)
             found.setdefault(network, (name if name in PLACING else "", derived))
     return [*found.values()]
 

@@ -68,7 +68,7 @@ class RunPlan:
     @cached_property
     def slots(self) -> list[tuple[Candidate, ...]]:
         """The candidates of each slot of the SuperNet."""
-        return [self.candidates] * self.experiment.model.slots
+        return [self.candidates] * self.experiment.model.n_blocks
 
     @cached_property
     def softmax(self) -> SoftmaxConfig:
@@ -99,7 +99,7 @@ class RunPlan:
             "d_model": model.d_model,
             "vocabulary_size": self.prepared.tokenizer.vocabulary_size,
             "softmax": self.softmax,
-            "tie_slots": model.tie_slots,
+            "tie_blocks": model.tie_blocks,
             "options": model.options,
         }
 

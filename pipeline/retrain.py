@@ -62,7 +62,7 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
     else:
         path = file or plan.run_dir / "architecture.json"
         architecture = load_architecture(path) if file else chosen_architecture(plan.run_dir)
-        for problem in idle_clusters("slots", architecture.slots, plan.experiment.data.segment):
+        for problem in idle_clusters("slots", architecture.blocks, plan.experiment.data.segment):
             raise ValueError(f"{path}: {problem}")
     plan.ranks.broadcast_str(architecture.to_json())
     return architecture
@@ -115,7 +115,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
         f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
         *model_lines(model, config.layer_dropout),
-        *blind_caveats(architecture.slots, model.options),
+        *blind_caveats(architecture.blocks, model.options),
         *([_ANEW] if chosen_by_trainings(architecture) else []),
         passes_line(stages.steps, batches),
         settings_line("retrain", config),

@@ -325,7 +325,7 @@ def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str
     agreement = searched.agreement()
     if agreement is None:
         return [], ["no agreement of these searches: alpha does not move, so pi chooses nothing"]
-    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(agreement.slots))
+    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(agreement.blocks))
     pairs = f"by {searched.averaged}, pairs of searches that chose alike, by slot: {slots}"
     return [pairs], agreement_caveats(agreement)
 

@@ -121,7 +121,7 @@ def agreement_caveats(agreement: "Agreement") -> list[str]:
     interval = "no interval (too few slots, or too few that differ)"
     if agreement.interval is not None:
         low, high = agreement.interval
-        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(agreement.slots)} slots"
+        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(agreement.blocks)} slots"
     line, chance = f"{searches}: kappa {agreement.kappa:.3f}, {interval}", agreement.p_by_chance
     if chance is not None:
         line += f"; choices put into slots at random agree as much with p = {chance:.4f}"

@@ -35,7 +35,7 @@ def answer(
     front: str,
     trained: str,
 ) -> html.Section:
-    """The chosen layout beside its opponents, and what is said of them.
+    """The chosen layout beside its baselines, and what is said of them.
 
     `contenders` are rows of `report.layouts.compared`. `pi_L` are those that the chosen one was
     chosen with; the pi of the search `likeliest` is shown where no layout was derived yet; `front`

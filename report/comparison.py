@@ -1,4 +1,4 @@
-"""The derived layout beside its opponents: its files read, text table, HTML table."""
+"""The derived layout beside its baselines: its files read, text table, HTML table."""
 
 import math
 from dataclasses import dataclass

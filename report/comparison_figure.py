@@ -16,7 +16,7 @@ from utils.text import compact
 _MARKS = {
     **dict.fromkeys(CHOSEN_ROLES, ("*", SEARCHED, 13.0)),
     "front": ("s", "#009e73", 6.5),
-    "opponent": ("o", "#0072b2", 6.5),
+    "baseline": ("o", "#0072b2", 6.5),
 }
 _COSTS: dict[str, tuple[str, str, Callable[[float], str]]] = {  # name, unit, how it is written
     "latency_ms": ("forward latency", ", ms", "{:g}".format),
@@ -39,7 +39,7 @@ def costs_drawn(comparison: Comparison) -> list[str]:
 def scatter(comparison: Comparison) -> Figure:
     """Draw each layout by its measure against latency and FLOPs; down and left is better.
 
-    Networks of equal FLOPs, as opponents may be, differ in latency. A mark has the 95% interval of
+    Networks of equal FLOPs, as baselines may be, differ in latency. A mark has the 95% interval of
     its mean where there are several seeds, and that of its latency.
     """
     drawn = costs_drawn(comparison)

@@ -1,6 +1,6 @@
 """What a derivation weighed: a front of scored layouts, and trainings; their figures and sections.
 
-F finals
+F layouts trained in full
 """
 
 from dataclasses import dataclass
@@ -175,15 +175,15 @@ class Trainings:
         return bool((self.rows["length"] == "half").any())
 
     @property
-    def finals(self) -> pd.DataFrame:
+    def full(self) -> pd.DataFrame:
         """The layouts that were trained in full, by name, the chosen one first.
 
         Then come those with most trainings: what was trained once was passed over. `nats` are
-        the mean, infinite where a training diverged; `foreseen` is what the probes alone let
+        the mean, infinite where a training diverged; `foreseen` is what the short ones alone let
         expect.
         """
         full = self.rows[self.rows["length"] == "full"]
-        finals = full.groupby("layout").agg(
+        trained = full.groupby("layout").agg(
             nats=("valid_nats", "mean"),
             expected=("expected_nats", "first"),
             flops=("flops_per_token", "first"),
@@ -191,9 +191,9 @@ class Trainings:
             trainings=("seed", "size"),
             answer=("answer", "first"),
         )
-        finals["answer"] = finals["answer"] != ""
+        trained["answer"] = trained["answer"] != ""
         order = ["answer", "trainings", "expected"]
-        return finals.sort_values(order, ascending=[False, False, True])
+        return trained.sort_values(order, ascending=[False, False, True])
 
 
 def read_trainings(run_folder: Path) -> Trainings | None:
@@ -216,11 +216,11 @@ def write_trainings_figure(run_folder: Path) -> Path | None:
 
 
 def trainings_figure(trainings: Trainings) -> Figure:
-    """Nats against FLOPs: the finals as trained, and the layouts that none is expected to beat."""
-    front, finals = trainings.front, trainings.finals
-    finals = finals[np.isfinite(finals["nats"])]
+    """Nats against FLOPs of what was trained in full and of the layouts expected to be best."""
+    front, trained = trainings.front, trainings.full
+    trained = trained[np.isfinite(trained["nats"])]
     flops_N, nats_N = (front[key].to_numpy(float) for key in ("flops_per_token", "expected_nats"))
-    x_F, y_F = (finals[key].to_numpy(float) for key in ("flops", "nats"))
+    x_F, y_F = (trained[key].to_numpy(float) for key in ("flops", "nats"))
     with framed(7.6, 4.2, left=0.85, right=0.25, bottom=0.6) as (figure, grid):
         axes: Axes = grid[0, 0]
         steps_N2 = stairs(flops_N, nats_N)
@@ -237,7 +237,7 @@ def trainings_figure(trainings: Trainings) -> Figure:
         cost_axes(axes, "forward FLOPs per token", "nats per token, full length")
         axes.set_title("lower and further left is better", loc="left", color=_TITLE)
         shared_legend(figure)
-        names = [str(layout).replace(" ", "") for layout in finals.index]
+        names = [str(layout).replace(" ", "") for layout in trained.index]
         name_points(axes, names, x_F, y_F, steps_N2)
     return figure
 
@@ -247,13 +247,13 @@ def trainings_sentence(run_folder: Path) -> str:
     trainings = read_trainings(run_folder)
     if trainings is None:
         return ""
-    count, finals = trainings.rows["layout"].nunique(), trainings.finals["expected"]
+    count, trained = trainings.rows["layout"].nunique(), trainings.full["expected"]
     layouts = "1 layout" if count == 1 else f"{count} layouts"
     said = f"{len(trainings.rows)} trainings of {layouts} chose it by validation nats"
-    if len(finals) < 2:
+    if len(trained) < 2:
         return f"{said}."
-    others = finals.iloc[1:]
-    beside = others.min() - finals.iloc[0]
+    others = trained.iloc[1:]
+    beside = others.min() - trained.iloc[0]
     return (
         f"{said}; of the others {others.idxmin()} is the nearest, expected {beside:+.4f} from it."
     )
@@ -264,7 +264,7 @@ def trainings_section(run_folder: Path) -> html.Section | None:
     trainings = read_trainings(run_folder)
     if trainings is None:
         return None
-    finals = trainings.finals.reset_index()
+    trained = trainings.full.reset_index()
     foreseen = Column("foreseen", "by half length", "foreseen", "{:.4f}".format)
     columns = [
         Column("layout", "", "layout"),
@@ -276,17 +276,21 @@ def trainings_section(run_folder: Path) -> html.Section | None:
     ]
     halves = int((trainings.rows["length"] == "half").sum())
     note = (
-        f"{halves} trainings of half length said what to try; the finals, with the same fresh "
-        "seeds for all, decided. The front is what the regression expects of layouts that were "
-        "mostly never trained."
+        f"{halves} trainings of half length chose what to try; full trainings of the best, with "
+        "the same fresh seeds for all, decided. The front is what the regression expects of "
+        "layouts, most of which were never trained."
         if trainings.probed
         else "All that rules, and a search where there was one, propose was trained with one seed, "
         "the best of it with the others too; these decided."
     )
-    alt = f"Scatter plot of nats against FLOPs; best of the finals: {finals['layout'][0]}"
+    alt = (
+        f"Scatter plot of nats against FLOPs; best of those trained in full: {trained['layout'][0]}"
+    )
     figure = png(trainings_figure(trainings))
     picture = html.Picture(figure, "What was trained for the layout", alt)
-    shown = html.table_of(finals, columns, finals.index == 0, left=1, label="the finals")
+    shown = html.table_of(
+        trained, columns, trained.index == 0, left=1, label="layouts trained in full"
+    )
     return html.exhibit(
-        "probes", "What was trained for it", shown, notes=[note], pictures=[picture]
+        "trainings", "What was trained for it", shown, notes=[note], pictures=[picture]
     )

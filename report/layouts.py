@@ -143,7 +143,7 @@ def read_layout(path: Path) -> Layout:
     """Read the labels, the evidence and the costs of an architecture's file."""
     content = read_object(path)
     with reading(path):
-        labels = tuple(str(slot.get("label") or slot["kind"]) for slot in content["slots"])
+        labels = tuple(str(slot.get("label") or slot["kind"]) for slot in content["blocks"])
         evidence, costs = content.get("evidence") or {}, content.get("costs") or {}
         # A label that a budget made narrower has no pi of its own.
         pis = zip(evidence.get("pi") or [{}] * len(labels), labels, strict=True)

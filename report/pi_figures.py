@@ -189,7 +189,7 @@ def pi_grid(slots: int, labels: Sequence[str]) -> Grid:
                 [axes.text(x + 0.5, y + 0.5, "", **place) for y in range(len(labels))]
                 for x in range(len(shown))
             ]
-        grid[-1, 0].set_xlabel("slot")
+        grid[-1, 0].set_xlabel("block")
         box = grid[0, 0].get_position()
         bar = pi_bar(figure, (box.x1 + 0.14 / width, box.y0, 0.11 / width, box.height))
         bar.tick_params(length=2, labelsize=7.5, color=INK)

@@ -36,7 +36,7 @@ data:
   segment: 16
   evaluation_streams: 7
 model:
-  slots: 4
+  n_blocks: 4
   d_model: 16
   n_heads: 2
   d_ffn: 24
@@ -50,7 +50,7 @@ retrain:
   steps: 25
   optimiser: {lr: 0.003, warmup_steps: 3}
 derive: {method: argmax}
-compare: {opponents: [interleaved, par, random], seeds: [0]}
+compare: {baselines: [interleaved, par, random], seeds: [0]}
 costs: {repeats: 3}
 """
 

@@ -20,7 +20,7 @@ TIME = {"elapsed_s", "tokens_per_s"}
 # What scripts say on stderr while they prepare.
 PROGRESS = (
     "files: ",
-    "preparing the opponents: ",
+    "preparing the baselines: ",
     "measuring ",
     "of ",
     "predictor: ",

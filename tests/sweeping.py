@@ -27,7 +27,7 @@ sweep:
     search.tau.schedule: {{choices: [linear, step]}}
     search.tau.start: {{low: 0.5, high: 2.0, log: true}}
     search.tau.stairs: {{low: 2, high: 4, when: {{search.tau.schedule: step}}}}
-    model.slots: {{low: 2, high: 4}}
+    model.n_blocks: {{low: 2, high: 4}}
 """
 
 

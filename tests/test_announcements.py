@@ -68,7 +68,7 @@ def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> No
     other, run = tmp_path / "other", tmp_path / "run"
     folder = other / "search" / "seed-0"
     folder.mkdir(parents=True)
-    (folder / "identity.json").write_text('{"model": {"slots": 3}}')
+    (folder / "identity.json").write_text('{"model": {"n_blocks": 3}}')
     (folder / "experiment.yaml").touch()  # a run's
     trained = other / "retrain" / "argmax" / "seed-0"
     trained.mkdir(parents=True)

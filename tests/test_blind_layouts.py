@@ -43,7 +43,7 @@ def test_a_layout_by_hand_is_warned_of_on_screen_in_the_headline_and_in_the_card
     assert (NO_CONTEXT[1:] in headline(here / "report.html")) is not sees
     run(retrain, here, *SHORT)
     assert (f"warning: {NO_CONTEXT}" in capsys.readouterr().out) is not sees
-    run(compare, here, *SHORT, *settings("compare.opponents=[interleaved]"))
+    run(compare, here, *SHORT, *settings("compare.baselines=[interleaved]"))
     assert (f"warning: {NO_CONTEXT}" in capsys.readouterr().out) is not sees
     assert (NO_CONTEXT[1:] in headline(here / "report.html")) is not sees
     card = card_of(read_source(here / "model"))
@@ -59,7 +59,7 @@ def test_a_layout_by_hand_is_warned_of_on_screen_in_the_headline_and_in_the_card
         (["--method", "random", *settings("model.candidates=[dense, identity]")],
          "derive.least_context: 1 blocks of context, but no candidate reads earlier tokens"),
         (["--method", "random", *settings("derive.least_context=5")],
-         "derive.least_context: 5 blocks of context, but model.slots is 4; give less"),
+         "derive.least_context: 5 blocks of context, but model.n_blocks is 4; give less"),
         (["--method", "random", *settings("derive.least_context=-1")],
          "derive.least_context: must be at least 0, found -1"),
     ],

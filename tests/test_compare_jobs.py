@@ -19,7 +19,7 @@ from tests.runs import ROOT, assert_same, last_step, run, settings
 from training.run_dir import read_rows
 from utils.cores import share_of_threads
 
-GIVEN = ("compare.opponents=[interleaved]", "run.figures=false")
+GIVEN = ("compare.baselines=[interleaved]", "run.figures=false")
 
 
 def command(folder: Path, *texts: str) -> list[str]:

@@ -13,8 +13,8 @@ from data.corpora.downloaded import ARCHIVES
 from docs.make_options import json_schema, options_page
 from model import LanguageModel
 from model.blocks import BLOCKS
+from nas.baselines import BASELINES
 from nas.derivation import DERIVATIONS
-from nas.opponents import OPPONENTS
 from pipeline.experiment import dump_experiment, load_experiment
 from tests.runs import ROOT
 
@@ -32,7 +32,7 @@ def test_an_experiment_file_survives_the_round_trip_and_its_supernet_builds(
     assert vocabulary is not None
     with torch.device("meta"):
         model = LanguageModel(
-            [config.completed_candidates()] * config.slots,
+            [config.completed_candidates()] * config.n_blocks,
             d_model=config.d_model,
             vocabulary_size=vocabulary,
             softmax=config.softmax,
@@ -56,9 +56,9 @@ def test_the_schema_offers_what_is_registered() -> None:
     sections = json.loads(json_schema())["$defs"]
     derive, compare = sections["DeriveConfig"], sections["CompareConfig"]
     assert derive["properties"]["method"]["enum"] == list(DERIVATIONS)
-    assert compare["properties"]["opponents"]["items"]["enum"] == [
+    assert compare["properties"]["baselines"]["items"]["enum"] == [
         *DERIVATIONS,
-        *(name for name in OPPONENTS if name not in DERIVATIONS),
+        *(name for name in BASELINES if name not in DERIVATIONS),
     ]
     by_name = sections["ModelConfig"]["properties"]["candidates"]["items"]["anyOf"][0]
     assert by_name == {"enum": list(BLOCKS)}

@@ -140,7 +140,7 @@ def test_the_models_of_the_pages_load_and_are_used(
     architecture = Architecture(
         name="x",
         d_model=D_MODEL,
-        slots=(candidate("attention"), candidate("dense")),
+        blocks=(candidate("attention"), candidate("dense")),
         softmax=SoftmaxConfig(),
         vocabulary_size=tokenizer.vocabulary_size,
         tokenizer={"digest": tokenizer.digest},
@@ -160,7 +160,7 @@ def test_the_table_of_blocks_says_what_is_counted() -> None:
     page = (ROOT / "docs" / "blocks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w) \| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", page, re.MULTILINE)
     assert len(rows) >= 12
-    model = ModelConfig(slots=1, d_model=128, d_ffn=512, n_heads=4, memory=128)
+    model = ModelConfig(n_blocks=1, d_model=128, d_ffn=512, n_heads=4, memory=128)
     for letter, kind, weights, products in rows:
         options = BLOCKS[kind].options.model_validate({"kind": kind, "label": kind})
         completed = options.completed(model.d_model, model.model_dump())

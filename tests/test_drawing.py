@@ -12,7 +12,7 @@ from tests.runs import ROOT, settings
 pytestmark = pytest.mark.slow
 
 SHORT = settings("search.steps=4", "search.optimiser.warmup_steps=1", "retrain.steps=2",
-                 "retrain.optimiser.warmup_steps=1", "compare.opponents=[interleaved]")  # fmt: skip
+                 "retrain.optimiser.warmup_steps=1", "compare.baselines=[interleaved]")  # fmt: skip
 SWEEP = settings("sweep={trials: 1, space: {search.tau.start: {low: 0.5, high: 1.0}}}")
 VERBS = {"search": [], "derive": [], "retrain": [], "compare": [], "sweep": SWEEP}
 BACKENDS = ["module://matplotlib_inline.backend_inline", "no such backend"]

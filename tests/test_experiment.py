@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import BLOCKS
-from nas.opponents import CompareConfig
+from nas.baselines import CompareConfig
 from pipeline import cli
 from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
 from utils.strict_yaml import dump_yaml, read_yaml
@@ -20,7 +20,7 @@ data:
   corpus: pydoc-topics
   tokenizer: {kind: bpe, vocabulary: 1024}
 model:
-  slots: 4
+  n_blocks: 4
   d_model: 64
   d_ffn: 128
   candidates: [attention, {kind: dense, label: wide, d_ffn: 256}, identity]
@@ -37,7 +37,7 @@ retrain:
   steps: 300
   optimiser: {lr: 1e-3, warmup_steps: 10}
 compare:
-  opponents: [interleaved, par]
+  baselines: [interleaved, par]
 """
 
 
@@ -74,7 +74,7 @@ def test_inputs_that_are_not_there_are_named_all_at_once_with_their_lines(write,
     text = changed("  corpus: pydoc-topics\n", "  corpus: files\n  files:\n    train: there.txt\n"
                    "    valid: lost.txt\n    test: folder\n").replace(
         "{kind: bpe, vocabulary: 1024}", "{kind: given, model: x.model}")  # fmt: skip
-    path = write(text.replace("slots: 4", "slots: 0"))
+    path = write(text.replace("n_blocks: 4", "n_blocks: 0"))
     (tmp_path / "there.txt").write_bytes(b"\xff")
     (tmp_path / "folder").mkdir()
     with pytest.raises(ExperimentError) as caught:
@@ -86,7 +86,7 @@ def test_inputs_that_are_not_there_are_named_all_at_once_with_their_lines(write,
         f"x.yaml:8: data.files.test: {tmp_path}/folder: is not a file; give the path of one",
         f"x.yaml:9: data.tokenizer.model: {tmp_path}/x.model: no such file; {remedy} "
         "data.tokenizer.model=PATH",
-        "x.yaml:11: model.slots: must be at least 1, found 0",
+        "x.yaml:11: model.n_blocks: must be at least 1, found 0",
     ]
     load_experiment(write(text), ())
     tree = "data={corpus: tree, tree: {folder: lost, include: ['*']}}"
@@ -113,10 +113,10 @@ def test_numbers_and_defaults_arrive(write):
     assert experiment.search.tau.end == 0.3
     assert experiment.search.tau.start == 1.0
     assert experiment.search.alpha.lr == "auto"
-    assert experiment.derive.method == "finals"
+    assert experiment.derive.method == "trained"
     assert experiment.compare.seeds == [0, 1, 2]
     # Two of the three cost what the chosen layout costs.
-    assert CompareConfig().opponents == ["interleaved", "interleaved_short", "random"]
+    assert CompareConfig().baselines == ["interleaved", "interleaved_short", "random"]
     assert [each.label for each in experiment.model.candidates] == ["attention", "wide", "identity"]
 
 
@@ -141,11 +141,11 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("slots: 4", "slots: 4\n  d_modle: 3",
+        ("n_blocks: 4", "n_blocks: 4\n  d_modle: 3",
          "8: model.d_modle: unknown key; did you mean 'd_model'?"),
         ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
-        ("slots: 4", "slots: four", "7: model.slots: expected an integer, found 'four'"),
-        ("slots: 4", "slots: 0", "7: model.slots: must be at least 1, found 0"),
+        ("n_blocks: 4", "n_blocks: four", "7: model.n_blocks: expected an integer, found 'four'"),
+        ("n_blocks: 4", "n_blocks: 0", "7: model.n_blocks: must be at least 1, found 0"),
         ("start: 1", "start: .inf", "17: search.tau.start: must be finite, found .inf"),
         ("start: 1", "start: 1:30", "17: search.tau.start: expected a number, found '1:30'"),
         ("  tau:\n", "  alpha: {lr: atuo}\n  tau:\n",
@@ -153,14 +153,14 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
         ("  tau:\n", "  estimator: single_path\n  alpha: {data: shared, estimator: soft}\n  tau:\n",
          "16: search.alpha.estimator: soft is not the weights' single_path "
          "(search.estimator), and with data shared both gradients come from one backward "
-         "pass; use search.alpha.data: prequential"),
+         "pass; use search.alpha.data: next_batch"),
         ("  tau:\n", "  alpha: {estimator: spos}\n  tau:\n",
          "15: search.alpha.estimator: spos gives alpha no gradient; take one that does, such "
          "as straight_through, or with search.estimator: spos leave it out, and alpha does "
          "not move"),
         ("  tau:\n", "  estimator: spos\n  alpha: {data: split}\n  tau:\n",
          "16: search.alpha.data: split keeps text for alpha, which estimator spos never "
-         "moves; use prequential, or say by search.alpha.estimator how alpha learns"),
+         "moves; use next_batch, or say by search.alpha.estimator how alpha learns"),
         ("[200, 500]", "[500, 200]",
          "12: model.softmax.cutoffs: must be above 0 and strictly increasing, found [500, 200]"),
         ("[attention, {kind: dense", "[atention, {kind: dense",
@@ -177,18 +177,18 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
          "cutoffs or fewer"),
         ("  d_ffn: 128\n", "", "6: model.d_ffn: missing; it has no default"),
         ("[interleaved, par]", "[interlaved, par]",
-         "24: compare.opponents[0]: must be one of argmax, top_k, sampled, beam, evolution, "
-         "predictor, finals, interleaved, par, sandwich, random, layout, permuted, "
+         "24: compare.baselines[0]: must be one of argmax, top_k, sampled, beam, evolution, "
+         "predictor, trained, interleaved, par, sandwich, random, layout, permuted, "
          "interleaved_short, interleaved_narrow, sandwich_k; found 'interlaved'; did you mean "
          "'interleaved'?"),
-        ("slots: 4", "slots: 4\n  slots: 5",
-         "8: model.slots: given twice, first in line 7; leave one out"),
-        ("slots: 4", "slots: 4\n  7: 5",
+        ("n_blocks: 4", "n_blocks: 4\n  n_blocks: 5",
+         "8: model.n_blocks: given twice, first in line 7; leave one out"),
+        ("n_blocks: 4", "n_blocks: 4\n  7: 5",
          "8: model: key 7: a key must be text; quote it or leave it out"),
-        ("slots: 4", "slots: [",
+        ("n_blocks: 4", "n_blocks: [",
          "9:8: while parsing a flow sequence, expected ',' or ']', but got ':'"),
-        ("slots: 4", "\tslots: 4", "7:3: a tab; YAML is indented with spaces"),
-        ("slots: 4", '"a\\e[1m\\nb": 4', "7: model.a\\x1b[1m\\nb: unknown key"),
+        ("n_blocks: 4", "\tslots: 4", "7:3: a tab; YAML is indented with spaces"),
+        ("n_blocks: 4", '"a\\e[1m\\nb": 4', "7: model.a\\x1b[1m\\nb: unknown key"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(problems, old, new, line):
@@ -219,10 +219,10 @@ def test_a_mistake_in_a_candidate_is_one_line(problems, options, problem):
 
 def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
     text = changed("steps: 300\n  tau", "steps: ten\n  tau")
-    text = text.replace("slots: 4", "slots: 0").replace("seed: 3", "sed: 3")
+    text = text.replace("n_blocks: 4", "n_blocks: 0").replace("seed: 3", "sed: 3")
     assert problems(text, "search.tau.edn=1", "nonsense") == [
         "x.yaml:2: run.sed: unknown key; did you mean 'seed'?",
-        "x.yaml:7: model.slots: must be at least 1, found 0",
+        "x.yaml:7: model.n_blocks: must be at least 1, found 0",
         "x.yaml:14: search.steps: expected an integer, found 'ten'",
         "--set search.tau.edn=1: search.tau.edn: unknown key; did you mean 'end'?",
         f"--set nonsense: {KEY_VALUE}",
@@ -295,14 +295,14 @@ def test_anchors_are_allowed(write):
 
 def test_overrides_win_create_and_replace(write):
     overrides = [
-        *("search.tau.end=0.1", "derive.p=3", "compare.opponents=[random]"),
+        *("search.tau.end=0.1", "derive.p=3", "compare.baselines=[random]"),
         *("search.steps=1", "search.steps=70"),
     ]
     experiment = load_experiment(write(VALID), overrides)
     assert experiment.search.tau.end == 0.1
     assert experiment.search.tau.schedule == "exponential"
     assert experiment.derive.p == 3
-    assert experiment.compare.opponents == ["random"]
+    assert experiment.compare.baselines == ["random"]
     assert experiment.search.steps == 70
 
 
@@ -311,8 +311,9 @@ def test_overrides_win_create_and_replace(write):
     [
         ("search.tau.edn=0.2", "search.tau.edn: unknown key; did you mean 'end'?"),
         *((override, KEY_VALUE) for override in ("search.steps", "search..steps=3", "=3")),
-        ("model.slots.x=3", "model.slots.x: model.slots has no keys"),
-        ("model.slots=[", "model.slots: the value is not YAML: while parsing a flow node, expected "
+        ("model.n_blocks.x=3", "model.n_blocks.x: model.n_blocks has no keys"),
+        ("model.n_blocks=[",
+         "model.n_blocks: the value is not YAML: while parsing a flow node, expected "
          "the node content, but found '<stream end>'"),
         ("data=", "data: expected a mapping of keys, found nothing"),
         ("search.tau={end: 1, end: 2}", "search.tau.end: given twice, first in line 1; leave one "
@@ -379,11 +380,11 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     write(VALID).rename("mein Versuch ü.yaml")
     assert main(["mein Versuch ü.yaml", "--check"]) == 0
     with pytest.raises(SystemExit) as stop:
-        main(["mein Versuch ü.yaml", "--check", "--set", "model.slots=0"])
+        main(["mein Versuch ü.yaml", "--check", "--set", "model.n_blocks=0"])
     assert stop.value.code == 2
     said = capsys.readouterr()
     assert "warning" not in said.out
-    assert said.err == "--set model.slots=0: model.slots: must be at least 1, found 0\n"
+    assert said.err == "--set model.n_blocks=0: model.n_blocks: must be at least 1, found 0\n"
     assert not Path("runs").exists()
     assert main(["mein Versuch ü.yaml", "--check", "--set", "model.window=999"]) == 0
     assert capsys.readouterr().out.startswith("warning: attention: window 999 needs memory 998")
@@ -398,8 +399,8 @@ def test_every_script_checks_and_refuses(script, write, capsys):
         (["derive={method: layout, layout: a z}"],
          "derive.layout: position 2: 'z' is none of a (attention)", " (derive.py will refuse it)"),
         ([], "", ""),
-        (["sweep={space: {model.slots: {low: 2, high: 4}}, trials: 3}"],
-         "derive.method finals trains several layouts in every trial",
+        (["sweep={space: {model.n_blocks: {low: 2, high: 4}}, trials: 3}"],
+         "derive.method trained trains several layouts in every trial",
          "argmax takes the likeliest and trains none"),
     ],
 )  # fmt: skip

@@ -23,13 +23,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SWEEPS = sorted((ROOT / "configs").glob("sweep_*.yaml"))
 HEAD = """\
 data: {corpus: pydoc-topics, tokenizer: {vocabulary: 1024}}
-model: {slots: 6, d_model: 64, d_ffn: 128}
+model: {n_blocks: 6, d_model: 64, d_ffn: 128}
 search: {steps: 100}
 retrain: {steps: 100}
 sweep:
 """
 TAU = "search.tau.schedule: {choices: [step, linear]}"
-SLOTS = "model.slots: {low: 2, high: 4}"
+SLOTS = "model.n_blocks: {low: 2, high: 4}"
 END = "search.tau.end: {low: 0.1, high: 1}"
 SPLIT = "set: {search.alpha.data: split, search.alpha.share: 0.3}"
 TRIALS = "trials: 30"
@@ -56,10 +56,11 @@ def loaded(path: Path) -> Experiment:
 CASES = [
     (["search.tau.endd: {low: 1, high: 2}"], TRIALS,
      ["7: sweep.space.search.tau.endd: unknown key; did you mean 'end'?"]),
-    (["model.slots.x: {low: 1, high: 2}"], TRIALS,
-     ["7: sweep.space.model.slots.x: model.slots has no keys"]),
-    (["model.slots: {low: 0, high: 4}", "model.n_heads: {choices: [4, 3]}"], TRIALS,
-     ["7: sweep.space.model.slots: must be at least 1, found 0 (with model.slots: 0, model.n_heads",
+    (["model.n_blocks.x: {low: 1, high: 2}"], TRIALS,
+     ["7: sweep.space.model.n_blocks.x: model.n_blocks has no keys"]),
+    (["model.n_blocks: {low: 0, high: 4}", "model.n_heads: {choices: [4, 3]}"], TRIALS,
+     ["7: sweep.space.model.n_blocks: must be at least 1, found 0 (with model.n_blocks: 0, "
+      "model.n_heads",
       "8: sweep.space.model.n_heads: 3 does not divide d_model 64; give d_head"]),
     (["search.tau.end: {choices: [1, x]}", "search.estimator: {choices: [soft, sof]}"], TRIALS,
      ["7: sweep.space.search.tau.end: expected a number, found 'x' (with ",
@@ -105,14 +106,14 @@ CASES = [
      TRIALS, ["8: sweep.space.search.tau.end: is a part of search.tau"]),
     ([END], f"{TRIALS}\nset: {{search.tau: {{start: 2}}}}",
      ["7: sweep.space.search.tau.end: is a part of search.tau"]),
-    ([SLOTS], "trials: 3\nset: {model.slots: 3, run.seed: 3}",
-     ["9: sweep.set.model.slots: is in sweep.space as well",
+    ([SLOTS], "trials: 3\nset: {model.n_blocks: 3, run.seed: 3}",
+     ["9: sweep.set.model.n_blocks: is in sweep.space as well",
       "9: sweep.set.run.seed: cannot be set"]),
     ([SLOTS], f"{TRIALS}\n{SPLIT.replace('split', 'shared')}",
      ["9: sweep.set.search.alpha.share: has no effect with data shared"]),
     ([END], "sampler: {kind: grid}",
      ["6: sweep.space: search.tau.end has no finite number of values"]),
-    (["model.slots: {low: 1, high: 4000}", "model.d_ffn: {low: 1, high: 4000}"],
+    (["model.n_blocks: {low: 1, high: 4000}", "model.d_ffn: {low: 1, high: 4000}"],
      "sampler: {kind: grid}", ["6: sweep.space: the grid has 16000000 points, more than 10000"]),
     (["model.candidates: {choices: [[attention, dense], [dense, identity]]}",
       "model.d_ffn: {low: 64, high: 65, when: {model.candidates: [attention, dense]}}"], TRIALS,
@@ -129,13 +130,13 @@ CASES = [
     ([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, derive.method: argmax}}",
      ["9: sweep.set.derive.method: argmax: with search.estimator spos alpha does not move"]),
     ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
-     ["9: sweep.set.derive.method: layout: 'a d' has 2 slots, model.slots is 4"]),
+     ["9: sweep.set.derive.method: layout: 'a d' has 2 blocks, model.n_blocks is 4"]),
     # What is sampled and plays no part, or stops nothing.
     (["retrain.steps: {low: 10, high: 20}"], f"{TRIALS}\nobjectives: [onehot]",
      ["7: sweep.space.retrain.steps: cannot be swept: without the objective retrained"]),
     *(([SLOTS], f"{TRIALS}\nset: {{search.steps: 9}}\npruner: {{kind: {pruner}}}",
        [f"6: sweep.space: sweep.pruner: {pruner.split(',')[0]}: stops no trial before search step "
-        f"{step}, and a search has 9 (search.steps) (with search.steps: 9, model.slots: "])
+        f"{step}, and a search has 9 (search.steps) (with search.steps: 9, model.n_blocks: "])
       for pruner, step in (("median", 500), ("successive_halving, min_steps: 10", 10))),
     *(([SLOTS], f"{TRIALS}\nset: {{{setting}}}\nobjectives: [onehot, flops]",
        ["6: sweep.space: sweep.objectives: onehot: it scores argmax of one search's pi"])
@@ -289,8 +290,8 @@ def test_settings_are_put_in_and_taken_out(load):
     assert fine.retrain.fine_tune.steps == 3
     with pytest.raises(ExperimentError, match=r"^search\.tau\.stairs: has no effect with schedule"):
         with_settings(experiment, {"search.tau.schedule": "cosine"})
-    with pytest.raises(ExperimentError, match=r"^model\.slots\.x: model\.slots has no keys"):
-        with_settings(experiment, {"model.slots.x": 3})
+    with pytest.raises(ExperimentError, match=r"^model\.n_blocks\.x: model\.n_blocks has no keys"):
+        with_settings(experiment, {"model.n_blocks.x": 3})
     with pytest.raises(ExperimentError, match=r"^derive\.method: must be one of"):
         with_settings(experiment, {"derive.method": "argmin"})
 
@@ -333,4 +334,4 @@ def test_the_sweep_of_the_docs_has_a_baseline_with_readmes_file_of_one_s_own_tex
     params, reason = baseline(experiment, space_of(experiment))
     assert params is not None, reason
     assert params["search.tau.end"] == 0.3
-    assert params["model.slots"] == experiment.model.slots == 8
+    assert params["model.n_blocks"] == experiment.model.n_blocks == 8

@@ -147,7 +147,7 @@ def test_optimisers_are_the_cpus(kind: str) -> None:
     assert not found[1][2], found[1][2]
 
 
-@pytest.mark.parametrize("data", ["prequential", "shared"])
+@pytest.mark.parametrize("data", ["next_batch", "shared"])
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
 def test_a_search_is_the_cpus(estimator: str, data: str) -> None:
     of_alpha = {"estimator": "soft"} if estimator == "spos" else {}
@@ -257,7 +257,7 @@ def test_the_verbs_run_on_a_gpu_and_agree_with_a_cpu(tmp_path: Path) -> None:
             f"run.device={device}",
             "model.dropout=0",
             "derive.method=top_k",
-            "compare.opponents=[interleaved]",
+            "compare.baselines=[interleaved]",
         )
         done = script(tmp_path, "search", str(file), "--run", str(folder), *common)
         assert done.returncode == 0, done.stderr[-3000:]

@@ -108,7 +108,7 @@ def test_a_package_imports_only_what_the_law_allows(package):
 
 def test_the_schema_imports_configs_and_registries_only():
     allowed = {"utils", "model.blocks", "hpo", "nas.costs.config", "nas.search.config"}
-    allowed |= {"nas.derivation", "nas.opponents", *(f"{package}.config" for package in PACKAGES)}
+    allowed |= {"nas.derivation", "nas.baselines", *(f"{package}.config" for package in PACKAGES)}
     experiment = ("experiment", "experiment_sweep")
     for name in experiment:
         for module in imported_modules(ROOT / f"pipeline/{name}.py"):

@@ -19,7 +19,7 @@ SMALL = [
     *("run.device=cpu", "run.threads=1", "run.micro_batches=2", "run.validate_every=12"),
     *("data.batch=2", "data.segment=32", "data.evaluation_streams=2", "data.random_offset=false"),
     *("data.evaluation_segment=null", "data.tokenizer={kind: bytes}"),
-    *("model.slots=2", "model.d_model=16", "model.d_ffn=24", "model.softmax={tied: false}"),
+    *("model.n_blocks=2", "model.d_model=16", "model.d_ffn=24", "model.softmax={tied: false}"),
     *("retrain.steps=12", "retrain.optimiser.lr=0.01", "retrain.optimiser.warmup_steps=4"),
 ]
 
@@ -29,7 +29,7 @@ def test_a_known_layout_has_a_block_for_every_slot(path: Path) -> None:
     experiment = load_experiment(path)
     assert experiment.derive.layout is not None
     layout = parse_layout(experiment.derive.layout, experiment.model.completed_candidates())
-    assert len(layout) == experiment.model.slots
+    assert len(layout) == experiment.model.n_blocks
 
 
 @pytest.mark.slow

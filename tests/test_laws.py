@@ -88,16 +88,16 @@ def test_law_3_the_one_hot_supernet_is_the_derived_model(kind: str, estimator: s
         net_state, derived_state = next_net, next_derived
 
 
-@pytest.mark.parametrize("tie_slots", [None, 1, 2, 3])
+@pytest.mark.parametrize("tie_blocks", [None, 1, 2, 3])
 def test_law_3_holds_for_layouts_of_different_kinds_also_where_slots_share_weights(
-    tie_slots: int | None,
+    tie_blocks: int | None,
 ) -> None:
     chosen = tiny.candidates("attention", "dense", "identity")
-    net = tiny.language_model([chosen] * 4, tie_slots=tie_slots).eval()
+    net = tiny.language_model([chosen] * 4, tie_blocks=tie_blocks).eval()
     weights = net.state_dict()
     for layout in ((0, 0, 1, 1), (0, 1, 1, 0), (2, 1, 0, 0), (1, 1, 2, 1)):
         slots = [[chosen[k]] for k in layout]
-        derived = tiny.language_model(slots, seed=1, tie_slots=tie_slots).eval()
+        derived = tiny.language_model(slots, seed=1, tie_blocks=tie_blocks).eval()
         derived.load_state_dict({name: weights[name] for name in derived.state_dict()})
         alpha_LC = 60.0 * one_hot(torch.tensor(layout), 3).double()
         net_state, derived_state = net.initial_state(2), derived.initial_state(2)

@@ -32,7 +32,7 @@ data:
   validation_tokens: 1000
   test_tokens: 1000
 model:
-  slots: 4
+  n_blocks: 4
   d_model: 64
   n_heads: 4
   d_head: 16
@@ -59,7 +59,7 @@ derive: {method: layout, average: 0.5, p: 3, k: 1, seed: 7, budget: {flops: 1e6}
 retrain:
   steps: 300
   optimiser: {kind: sgd, lr: 0.1, momentum: 0.9, warmup_steps: 0, schedule: constant}
-compare: {opponents: [interleaved, par], random_layouts: 2, seeds: [0, 1, 2]}
+compare: {baselines: [interleaved, par], random_layouts: 2, seeds: [0, 1, 2]}
 costs: {batch: 2, repeats: 5}
 sweep:
   space:
@@ -82,7 +82,7 @@ AUTO = """\
 data:
   corpus: tree
   tree: {folder: notes, include: ["**/*.md"], exclude: [x]}
-model: {slots: 2, d_model: 8, n_heads: 2, d_ffn: 16, softmax: {cutoffs: auto, clusters: 3}}
+model: {n_blocks: 2, d_model: 8, n_heads: 2, d_ffn: 16, softmax: {cutoffs: auto, clusters: 3}}
 search: {steps: 10}
 retrain: {steps: 10}
 """

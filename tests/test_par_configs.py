@@ -14,7 +14,8 @@ from tests.runs import ROOT, run, settings
 SMALL = [
     "run={log_every: 5, validate_every: 10, checkpoint_every: 10, threads: 1, device: cpu}",
     *("data.batch=4", "data.segment=16", "data.evaluation_streams=4"),
-    *("model.slots=5", "model.d_model=16", "model.n_heads=2", "model.d_ffn=24", "model.memory=8"),
+    *("model.n_blocks=5", "model.d_model=16", "model.n_heads=2"),
+    *("model.d_ffn=24", "model.memory=8"),
     *("compare.seeds=[0, 1]", "costs.repeats=3"),
 ]
 BOTH = [

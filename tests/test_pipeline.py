@@ -58,11 +58,11 @@ def test_the_whole_pipeline_leaves_what_the_readme_says(
         assert np.allclose(arrays["pi"][:15], 1 / 3)
         assert arrays["tau"][0] == 1.0
         assert arrays["tau"][-1] == pytest.approx(0.3)
-    header = "step,slot,candidate,pi"
+    header = "step,block,candidate,pi"
     assert (folder / "pi.csv").read_text().splitlines()[0] == header
     assert {path.suffix for path in (folder / "figures").iterdir()} == {".png", ".gif"}
     architecture = load_architecture(searched / "architecture.json")
-    assert len(architecture.slots) == 4
+    assert len(architecture.blocks) == 4
     result = json.loads((searched / RESULT).read_text())
     assert result["test"]["bytes"] == len((searched.parent / "test.txt").read_bytes())
     assert result["test"]["tokens"] == result["test"]["bytes"]
@@ -233,12 +233,12 @@ def test_a_layout_by_hand_can_be_chosen_and_compared_without_a_search(
     run(derive, *words)
     trained = (folder / "retrain/layout-adid/seed-0/result.json").stat()
     run(retrain, folder)
-    run(compare, folder, "--set", "compare.opponents=[interleaved]")
+    run(compare, folder, "--set", "compare.baselines=[interleaved]")
     assert (folder / "retrain/layout-adid/seed-0/result.json").stat() == trained
     assert "layout-adid" in (folder / "comparison.csv").read_text()
 
 
-def test_compare_trains_the_opponents_exactly_as_retrain_does(
+def test_compare_trains_the_baselines_exactly_as_retrain_does(
     searched: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
     run(derive, searched)

@@ -39,7 +39,7 @@ from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import Launch, is_first_to_say, launched
 
 ESTIMATORS = ("soft", "straight_through", "single_path")
-DATA = ("shared", "split", "prequential")
+DATA = ("shared", "split", "next_batch")
 EXACT = [
     *("model.dropout=0", "search.optimiser.kind=sgd", "search.optimiser.lr=0.3"),
     *("retrain.optimiser.kind=sgd", "retrain.optimiser.lr=0.3", "run.log_every=1"),
@@ -202,16 +202,16 @@ def parity_jobs(folder: Path, world: str) -> list[dict[str, Any]]:
             f"search.alpha.data={data}",
             "search.alpha.lr=0.4",
         ]
-        texts += [*EXACT, *(ODD if data == "prequential" else []), "run.checkpoint_every=25"]
+        texts += [*EXACT, *(ODD if data == "next_batch" else []), "run.checkpoint_every=25"]
         jobs.append(job(folder, f"{world}/{estimator}-{data}", *texts))
     jobs += [job(folder, f"{world}/retrain", *EXACT, layout="a d a d")]
-    kinds = [*EXACT, f"model.candidates={json.dumps(EVERY_KIND)}", f"model.slots={len(BLOCKS)}"]
+    kinds = [*EXACT, f"model.candidates={json.dumps(EVERY_KIND)}", f"model.n_blocks={len(BLOCKS)}"]
     # So many blocks in a row learn at a smaller rate.
     kinds += ["retrain.optimiser.lr=0.05", "search.optimiser.lr=0.05"]
     kinds += ["retrain.steps=20", "search.steps=20", "run.validate_every=10"]
     layout = " ".join(kind.letter for kind in BLOCKS.values())
     jobs += [job(folder, f"{world}/retrain-kinds", *kinds, layout=layout)]
-    jobs += [job(folder, f"{world}/search-kinds", *kinds, "model.slots=2")]
+    jobs += [job(folder, f"{world}/search-kinds", *kinds, "model.n_blocks=2")]
     return jobs
 
 
@@ -301,7 +301,7 @@ def test_a_resume_on_another_number_of_processes_keeps_the_memories(
     both: Path, name: str, was: int, now: int
 ) -> None:
     cut = both / "cut" / name / SEARCH
-    # The same settings without odd numbers; soft and prequential are the defaults.
+    # The same settings without odd numbers; soft and next_batch are the defaults.
     run_phases([job(both, "one/default", *EXACT)])
     assert_close(both / "one/default" / SEARCH, cut)
     log = (cut / "train.log").read_text()

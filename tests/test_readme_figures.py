@@ -224,8 +224,8 @@ def replayed() -> Claims:
     tight, wide, _ = budgets
     regret = {
         (within, name): method["regret_nats"]
-        for within, contest in budgets.items()
-        for name, method in contest["methods"].items()
+        for within, matching in budgets.items()
+        for name, method in matching["methods"].items()
     }
     for name in ("predictor", "random probes", "random search", "rules alone", "finals",
                  "search, finals", "finals + search"):  # fmt: skip

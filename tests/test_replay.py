@@ -36,7 +36,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Other work may change the tree meanwhile.
     monkeypatch.setattr("training.run_dir.commit", lambda: "abc")
     file, made = write_experiment(tmp_path), tmp_path / "made"
-    texts = "compare.opponents=[interleaved]", "run.figures=false"
+    texts = "compare.baselines=[interleaved]", "run.figures=false"
     given(monkeypatch, search, str(file), "--run", str(made), *settings(*texts))
     for script in (derive, retrain, compare):
         given(monkeypatch, script, str(made))

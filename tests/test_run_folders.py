@@ -182,9 +182,9 @@ def test_a_command_that_was_killed_at_any_write_takes_its_folder_again(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.layout_scores.run_all", run_jobs_here)
-    one = settings("derive.probes.finalists=1", "derive.probes.final_seeds=1")
+    one = settings("derive.trainings.best=1", "derive.trainings.seeds=1")
     with looked_at_after_every_write(Path("runs/tiny")):
-        run(derive, "tiny.yaml", "--method", "finals", *SHORT, *one)
+        run(derive, "tiny.yaml", "--method", "trained", *SHORT, *one)
     for verb, options in (("search", []), ("retrain", VERBS["retrain"])):
         with looked_at_after_every_write(Path("runs", verb)):
             run(importlib.import_module(verb), "tiny.yaml", "--run", f"runs/{verb}", *options)

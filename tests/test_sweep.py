@@ -65,7 +65,7 @@ def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
     rows = table(folder)
     assert [row["state"] for row in rows] == ["done", "done"]
     base = next(row for row in rows if row["number"] == "0")
-    assert (base["search.tau.schedule"], base["model.slots"]) == ("linear", "4")
+    assert (base["search.tau.schedule"], base["model.n_blocks"]) == ("linear", "4")
     best = min(rows, key=lambda row: float(row["retrained"]))
     assert (folder / "sweep.html").exists()
     assert list((folder / "figures").glob("*.png"))

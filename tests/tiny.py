@@ -26,7 +26,7 @@ def candidates(*names: Any, **options: Any) -> tuple[Candidate, ...]:
 def model_config(**options: Any) -> ModelConfig:
     """A tiny model section."""
     sizes: dict[str, Any] = {
-        "slots": 3,
+        "n_blocks": 3,
         "d_model": 8,
         "n_heads": 2,
         "d_ffn": 16,
@@ -42,7 +42,7 @@ def language_model(
     *,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
-    tie_slots: int | None = None,
+    tie_blocks: int | None = None,
 ) -> LanguageModel:
     """A tiny model with weights large enough that every part matters."""
     torch.manual_seed(seed)
@@ -52,7 +52,7 @@ def language_model(
         d_model=config.d_model,
         vocabulary_size=VOCABULARY,
         softmax=config.softmax,
-        tie_slots=tie_slots,
+        tie_blocks=tie_blocks,
     ).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():

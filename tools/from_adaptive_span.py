@@ -97,9 +97,9 @@ def convert(arguments: argparse.Namespace) -> str:
     with folder_made_whole(out) as work:
         save_model(work, model, architecture)
         tokenizer.save(work)
-    span, dense = content["slots"][:2]
+    span, dense = content["blocks"][:2]
     return (
-        f"{out}: {len(content['slots']) // 2} layers, d_model {content['d_model']}, "
+        f"{out}: {len(content['blocks']) // 2} layers, d_model {content['d_model']}, "
         f"{span['n_heads']} heads, d_ffn {dense['d_ffn']}, span {span['span']}, ramp "
         f"{arguments.ramp}\n{len(symbols)} bytes are symbols; the other {DOC - len(symbols)} are "
         f"untrained: read as zeros, and never expected (a logit of {NEVER:g})\n"
@@ -167,7 +167,7 @@ def architecture_of(theirs: "dict[str, Tensor]", ramp: int) -> dict[str, Any]:
     return {
         "name": "adaptive_span",
         "d_model": theirs["in_emb.weight"].shape[1],
-        "slots": [span, dense] * len(layers),
+        "blocks": [span, dense] * len(layers),
         "options": {"norm_position": "post", "last_norm": False},
         "softmax": {"tied": False},
         "vocabulary_size": SIZE,

@@ -7,7 +7,7 @@ keys and values are kept, and a prompt may be longer than the memory.
     python -m tools.generate runs/quickstart/model --prompt "def read(path):"
     python -m tools.generate runs/quickstart/model --file long.txt --temperature 0 --tokens 500
 
-The same seed gives the same text. With --count, sample k of --seed S is that of --seed S + k.
+The same seed gives the same text. With --num-samples, sample k of --seed S is that of --seed S + k.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--top-p", type=float, metavar="P",
         help="keep the likeliest tokens that add up to P (default: all)")  # fmt: skip
     add("--seed", type=cli.number_from(0, MOST_SEED), default=0, metavar="S", help="of the draws")
-    add("--count", type=cli.number_from(1, MOST), default=1, metavar="N", help="samples")
+    add("--num-samples", type=cli.number_from(1, MOST), default=1, metavar="N", help="samples")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     return parser.parse_args(argv)
 
@@ -104,8 +104,8 @@ def samples(arguments: argparse.Namespace) -> None:
     reading = read(model, torch.tensor(prompt)[None], model.initial_state(1, cached=True))
     read_s, drawn = time.perf_counter(), 0
     try:
-        for seed in range(arguments.seed, arguments.seed + arguments.count):
-            if arguments.count > 1:
+        for seed in range(arguments.seed, arguments.seed + arguments.num_samples):
+            if arguments.num_samples > 1:
                 print(f"== seed {seed}")
             # One after the other: what a sample wrote behind the prompt's keys, the next writes
             # over.

@@ -2,7 +2,7 @@
 
 The commands of the archive run in their order, with its experiments, seeds and threads. Before
 that it is said what differs here (program, packages, processor, text); then equality cannot be
-expected, and only --anyway goes on. Compared are pi.npz and weights byte for byte, and every value
+expected, and only --force continues. Compared are pi.npz and weights byte for byte, and every value
 of the tables and results, times excepted. Started again, the same command goes on.
 Replay only archives of people you trust: an experiment may name any file or address as its text.
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="read archive and text, say what differs, and stop"
     )
-    parser.add_argument("--anyway", action="store_true", help="go on where something differs")
+    parser.add_argument("--force", action="store_true", help="continue where something differs")
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         return replay(arguments)
@@ -93,10 +93,10 @@ def replay(arguments: argparse.Namespace) -> int:
         print(*(visible(command["command"]) for command in commands), sep="\n")
         print(f"{path}: whole; nothing was run")
         return 0
-    if expected and not arguments.anyway:
+    if expected and not arguments.force:
         raise ValueError(
             f"{path}: the same numbers cannot be expected here ({len(expected)} differences, "
-            "above); --anyway makes the run all the same"
+            "above); --force runs it all the same"
         )
     run = cli.check_run(arguments.run or Path("runs") / f"{path.stem}-replay")
     files = run / FILES

@@ -109,7 +109,7 @@ class Screen:
         for block in blocks:
             for name, values in block["numbers"].items():
                 slots = parts.setdefault(f"{block['label']}, {name}", [])
-                slots.append(f"slot {block['slot']}: {_in_short(values)}")
+                slots.append(f"block {block['block']}: {_in_short(values)}")
         for what, slots in parts.items():
             line = f"{self._title} {step:>6}/{self._steps}  {what}: {'; '.join(slots)}"
             self._show(line)

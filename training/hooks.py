@@ -154,7 +154,7 @@ class ValidationHook(_Periodic):
         self.metrics_file.append({"kind": "blocks", "step": state.step, "blocks": blocks})
         self.screen.block_lines(state.step, blocks)
         scalars = {
-            f"slot{block['slot']}_{block['label']}/{name}_{place}": value
+            f"block{block['block']}_{block['label']}/{name}_{place}": value
             for block in blocks
             for name, values in block["numbers"].items()
             for place, value in enumerate(values)

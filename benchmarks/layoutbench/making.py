@@ -39,11 +39,11 @@ def layouts_of(model: ModelConfig) -> list[str]:
             f"default ones of different kinds; found {', '.join(kinds)}"
         )
     layouts = list[str]()
-    if Networks(candidates, model.tie_slots).listed(model.slots):
-        layouts = all_layouts("".join(kinds), model.slots, model.tie_slots)
-    if (count := len(layouts) or len(kinds) ** model.slots) > _MOST_LAYOUTS:
+    if Networks(candidates, model.tie_blocks).listed(model.n_blocks):
+        layouts = all_layouts("".join(kinds), model.n_blocks, model.tie_blocks)
+    if (count := len(layouts) or len(kinds) ** model.n_blocks) > _MOST_LAYOUTS:
         raise ValueError(
-            f"model.slots: {len(kinds)} candidates in {model.slots} slots make {count:,} layouts, "
+            f"model.n_blocks: {len(kinds)} candidates, {model.n_blocks} blocks: {count:,} layouts, "
             f"at most {_MOST_LAYOUTS:,} are trained; take fewer slots or candidates"
         )
     return layouts
@@ -57,12 +57,12 @@ def flops_limit(plan: RunPlan, amount: str) -> Limit:
 
 def layouts_within(plan: RunPlan, layouts: Sequence[str], amount: str) -> list[str]:
     """The layouts that have a block and whose FLOPs are within a limit."""
-    limit, tie_slots = flops_limit(plan, amount), plan.sizes["tie_slots"]
+    limit, tie_blocks = flops_limit(plan, amount), plan.sizes["tie_blocks"]
     slots = {layout: tuple(parse_layout(layout, plan.candidates)) for layout in layouts}
     return [
         layout
         for layout in layouts
-        if network_of(slots[layout], tie_slots).order and limit.holds(slots[layout])
+        if network_of(slots[layout], tie_blocks).order and limit.holds(slots[layout])
     ]
 
 

@@ -164,7 +164,7 @@ class LocalEvolution:
 
 
 # By name what spends as much as the predictor did, with draws of its own in every replay.
-OPPONENTS: Mapping[str, Callable[[float, int], Method]] = {
+BASELINES: Mapping[str, Callable[[float, int], Method]] = {
     "random search": RandomSearch,
     "successive halving": Halving,
     "local evolution": LocalEvolution,

@@ -110,7 +110,7 @@ def sample_of(plan: RunPlan, searches: Sequence[int], equal: int, free: int, see
     alpha, the median of layouts drawn freely.
     """
     slots, candidates = len(plan.slots), len(plan.candidates)
-    networks = Networks(plan.candidates, plan.sizes["tie_slots"])
+    networks = Networks(plan.candidates, plan.sizes["tie_blocks"])
 
     def cost(choice: Choice) -> float:
         return plan.costs(networks.layout(choice))
@@ -138,7 +138,7 @@ def sample_of(plan: RunPlan, searches: Sequence[int], equal: int, free: int, see
 
 
 def _argmax(plan: RunPlan, searches: Sequence[int]) -> Choice:
-    layout = derive(plan, method="argmax", searches=list(searches), gap=False).slots
+    layout = derive(plan, method="argmax", searches=list(searches), gap=False).blocks
     labels = [candidate.label for candidate in plan.candidates]
     return tuple(labels.index(candidate.label) for candidate in layout)
 

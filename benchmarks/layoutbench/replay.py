@@ -3,7 +3,7 @@
 Every replay has a part of the tables' networks, drawn anew, and gives the seeds another order, so
 that a method which draws nothing varies too. Methods see validation nats; an answer is judged by
 test nats. Of each network the trainings of the seeds that chose are not those that judge, where
-the table has a seed more than a method needs. Opponents of the predictor have as much training as
+the table has a seed more than a method needs. Baselines of the predictor have as much training as
 it took; finals take what they take.
 
 N networks   S seeds   R replays
@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.layoutbench.making import checked_table, flops_limit
-from benchmarks.layoutbench.methods import OPPONENTS, SearchFinals, cost_of
+from benchmarks.layoutbench.methods import BASELINES, SearchFinals, cost_of
 from benchmarks.layoutbench.searches import Proposal
 from benchmarks.layoutbench.table import LayoutTable
 from model import layout_letters
-from nas.derivation.finals import Finals
 from nas.derivation.predictor import Predictor, features_of
 from nas.derivation.space import layout_space
+from nas.derivation.trained import Trained
 from nas.derivation.training import Array, Length, Method, Results, Space, Trainings
 from nas.statistics.intervals import paired_interval
 from pipeline.derive import request_of
@@ -206,9 +206,9 @@ class Contest:
     rules: int
     coverage: float | None
 
-    def ahead(self, opponent: str) -> tuple[float, float]:
-        """The predictor's mean regret less an opponent's, and the half-width of its interval."""
-        less = self.regrets_nats[PREDICTOR] - self.regrets_nats[opponent]
+    def ahead(self, baseline: str) -> tuple[float, float]:
+        """The predictor's mean regret less a baseline's, and the half-width of its interval."""
+        less = self.regrets_nats[PREDICTOR] - self.regrets_nats[baseline]
         return paired_interval(less.tolist())
 
 
@@ -227,16 +227,16 @@ def contest(truth: Truth, count: int, seed: int = 0, searches: Sequence[Proposal
         alone = part.without_proposals()
         first = replay(alone.truth, predictor, part.judges)
         outcomes.setdefault(PREDICTOR, []).append(first)
-        for name, method_of in OPPONENTS.items():
+        for name, method_of in BASELINES.items():
             method = method_of(first.cost, part.number)
             outcomes.setdefault(name, []).append(replay(alone.truth, method, part.judges))
-        outcomes.setdefault(FINALS, []).append(replay(alone.truth, Finals(), part.judges))
+        outcomes.setdefault(FINALS, []).append(replay(alone.truth, Trained(), part.judges))
         if searches:
             spent = searches[part.number % len(searches)].cost
             with_search: dict[str, Method] = {
                 SEARCH: SearchFinals(first.cost, spent),
                 WITH_SEARCH: predictor,
-                FINALS_WITH_SEARCH: Finals(),
+                FINALS_WITH_SEARCH: Trained(),
             }
             for name, method in with_search.items():
                 outcome = replay(part.truth, method, part.judges, spent)

@@ -30,7 +30,7 @@ class LayoutTable:
     """All rows, in order of layout and seed; of each network one layout alone."""
 
     rows: tuple[Row, ...]
-    tie_slots: int | None = None
+    tie_blocks: int | None = None
 
     def __post_init__(self) -> None:
         assert len(self._layouts) == len(self.layouts), "a network twice"
@@ -42,14 +42,14 @@ class LayoutTable:
 
     @cached_property
     def _layouts(self) -> dict[Network, str]:
-        networks = networks_of(self.layouts, self.tie_slots)
+        networks = networks_of(self.layouts, self.tie_blocks)
         return {network: layout for layout, network in networks.items()}
 
     def layout_of(self, layout: str) -> str | None:
         """The layout under which the table has the network of this one; None where it has not."""
         if len(layout) != len(self.layouts[0]) or not set(layout) <= set(_letters()):
             return None
-        return self._layouts.get(networks_of([layout], self.tie_slots)[layout])
+        return self._layouts.get(networks_of([layout], self.tie_blocks)[layout])
 
     @property
     def seeds(self) -> list[int]:
@@ -75,18 +75,18 @@ class LayoutTable:
         return math.sqrt(squares / freedom)
 
 
-def all_layouts(alphabet: str, length: int, tie_slots: int | None = None) -> list[str]:
+def all_layouts(alphabet: str, length: int, tie_blocks: int | None = None) -> list[str]:
     """Every network of so many slots, by the first of its layouts."""
     every = ["".join(letters) for letters in itertools.product(sorted(alphabet), repeat=length)]
     first: dict[Network, str] = {}
-    for layout, network in networks_of(every, tie_slots).items():
+    for layout, network in networks_of(every, tie_blocks).items():
         first.setdefault(network, layout)
     return list(first.values())
 
 
-def networks_of(layouts: Iterable[str], tie_slots: int | None) -> dict[str, Network]:
+def networks_of(layouts: Iterable[str], tie_blocks: int | None) -> dict[str, Network]:
     """The network of each layout; ValueError where a letter stands for no kind of block."""
-    letters, networks = _letters(), Networks(default_candidates(), tie_slots)
+    letters, networks = _letters(), Networks(default_candidates(), tie_blocks)
     return {
         layout: networks.of(tuple(letters.index(letter) for letter in layout)) for layout in layouts
     }
@@ -107,8 +107,8 @@ def read_table(path: Path) -> LayoutTable:
             )
             for cells in csv.DictReader(file)
         ]
-    beside, tie_slots = path.with_suffix(".json"), None
+    beside, tie_blocks = path.with_suffix(".json"), None
     if beside.exists():
         content = json.loads(beside.read_text(encoding="utf-8"))
-        tie_slots = content.get("model", {}).get("tie_slots")
-    return LayoutTable(tuple(sorted(rows)), tie_slots)
+        tie_blocks = content.get("model", {}).get("tie_blocks")
+    return LayoutTable(tuple(sorted(rows)), tie_blocks)

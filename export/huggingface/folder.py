@@ -36,7 +36,7 @@ def write_folder(source: Source, folder: Path) -> list[str]:
     ids = {"bos_token_id": doc, "eos_token_id": doc, "pad_token_id": doc}
     _write_json(folder / "generation_config.json", ids)
     texts = {
-        "modeling_parnas.py": modelling_source(slot.kind for slot in architecture.slots),
+        "modeling_parnas.py": modelling_source(slot.kind for slot in architecture.blocks),
         "README.md": card_of(source),
     }
     for name, text in texts.items():
@@ -67,9 +67,9 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
         "dtype": dtype,
         "vocab_size": architecture.vocabulary_size,
         "hidden_size": architecture.d_model,
-        "num_hidden_layers": len(architecture.slots),
-        "slots": _slots(architecture),
-        "tie_slots": architecture.tie_slots,
+        "num_hidden_layers": len(architecture.blocks),
+        "blocks": _blocks(architecture),
+        "tie_blocks": architecture.tie_blocks,
         "options": architecture.options.model_dump(mode="json"),
         "softmax": {
             "cutoffs": list(softmax.cutoffs),
@@ -85,11 +85,11 @@ def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, 
     }
 
 
-def _slots(architecture: Architecture) -> list[dict[str, Any]]:
+def _blocks(architecture: Architecture) -> list[dict[str, Any]]:
     """Kind, label and options of each slot."""
     return [
         {name: getattr(slot, name) for name in type(slot).model_fields}
-        for slot in architecture.slots
+        for slot in architecture.blocks
     ]
 
 
@@ -110,10 +110,10 @@ def card_of(source: Source) -> str:
     environment.filters |= {"cell": _cell, "shown": _shown}
     return environment.get_template("card.md.j2").render(
         own=own,
-        slots=_slots(own),
+        blocks=_blocks(own),
         tokenizer=tokenizer,
         parameters=sum(parameter.numel() for parameter in source.model.parameters()),
-        blind="" if any(map(reads_context, own.slots)) else NO_CONTEXT,
+        blind="" if any(map(reads_context, own.blocks)) else NO_CONTEXT,
         result=source.result,
         measures=_MEASURES,
         facts=facts,

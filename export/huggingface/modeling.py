@@ -41,8 +41,8 @@ class ParnasConfig(PretrainedConfig):  # type: ignore[misc]
     Args:
         vocab_size: number of ids.
         hidden_size: width of the residual stream.
-        slots: the block of each slot: its kind, its label, and every option of the kind.
-        tie_slots: slots so many apart share their weights; None: none do.
+        blocks: the block of each slot: its kind, its label, and every option of the kind.
+        tie_blocks: slots so many apart share their weights; None: none do.
         options: norms, token shift and the like of the whole model.
         softmax: `cutoffs`, `sizes` of the tails, and whether the embedding shares them (`tied`).
         dropout: what a training drops: `residual`, `embedding`, `attention`, `dense`.
@@ -57,8 +57,8 @@ class ParnasConfig(PretrainedConfig):  # type: ignore[misc]
         self,
         vocab_size: int = 2,
         hidden_size: int = 8,
-        slots: Any = (),
-        tie_slots: int | None = None,
+        blocks: Any = (),
+        tie_blocks: int | None = None,
         options: dict[str, Any] | None = None,
         softmax: dict[str, Any] | None = None,
         dropout: dict[str, float] | None = None,
@@ -66,8 +66,8 @@ class ParnasConfig(PretrainedConfig):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
-        self.slots, self.num_hidden_layers = [dict(slot) for slot in slots], len(slots)
-        self.tie_slots, self.use_cache = tie_slots, use_cache
+        self.blocks, self.num_hidden_layers = [dict(block) for block in blocks], len(blocks)
+        self.tie_blocks, self.use_cache = tie_blocks, use_cache
         self.options = {} if options is None else options
         self.softmax = softmax or {"cutoffs": [], "sizes": [], "tied": True}
         self.dropout = {} if dropout is None else dropout
@@ -121,7 +121,7 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         super().__init__(config)
         softmax = config.softmax
         self.model = LanguageModel(
-            [[BLOCKS[slot["kind"]].options(**slot)] for slot in config.slots],
+            [[BLOCKS[slot["kind"]].options(**slot)] for slot in config.blocks],
             d_model=config.hidden_size,
             vocabulary_size=config.vocab_size,
             softmax=SoftmaxConfig(
@@ -130,7 +130,7 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
                 tied=softmax["tied"],
             ),
             dropout=Dropout(**config.dropout),
-            tie_slots=config.tie_slots,
+            tie_blocks=config.tie_blocks,
             options=ModelOptions(**config.options),
         )
         self.post_init()

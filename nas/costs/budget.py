@@ -72,27 +72,27 @@ def parse_amount(cost: str, given: str | float, reference: str = "derive.referen
 class LayoutCost:
     """What a layout costs, added up over its slots from one table: all slots are alike.
 
-    Where `tie_slots` is given, slots so many apart share what a candidate costs (parameters).
+    Where `tie_blocks` is given, slots so many apart share what a candidate costs (parameters).
     `error` is the mean relative error where costs are predicted; what is counted has none.
     """
 
     name: str
     by_label: Mapping[str, float]
     rest: float = 0.0
-    tie_slots: int | None = None
+    tie_blocks: int | None = None
     error: float = 0.0
 
     @property
     def additive(self) -> bool:
         """Whether every slot adds what it costs."""
-        return self.tie_slots is None
+        return self.tie_blocks is None
 
     def __call__(self, layout: Sequence[Candidate]) -> float:
         """The cost of a layout, embedding and softmax included."""
         labels = [candidate.label for candidate in layout]
-        if self.tie_slots is None:
+        if self.tie_blocks is None:
             return self.rest + sum(self.by_label[label] for label in labels)
-        distinct = {(slot % self.tie_slots, label) for slot, label in enumerate(labels)}
+        distinct = {(slot % self.tie_blocks, label) for slot, label in enumerate(labels)}
         return self.rest + sum(self.by_label[label] for _, label in distinct)
 
 

@@ -257,14 +257,14 @@ class CostModel:
             for label in labels
         }
         rest = sum(p.numel() for p in model.parameters()) - sum(by_label.values())
-        return LayoutCost(name, by_label, rest, self.sizes["tie_slots"])
+        return LayoutCost(name, by_label, rest, self.sizes["tie_blocks"])
 
     def state_bytes(self, candidates: Sequence[Candidate]) -> list[float]:
         """What each candidate keeps at most of a stream read token by token, memory full."""
         # The state does not depend on the vocabulary.
         options = self.sizes["options"].model_copy(update={"d_embedding": None})
         small = {"vocabulary_size": 2, "softmax": SoftmaxConfig(cutoffs=()), "options": options}
-        model = LanguageModel([candidates], **{**self.sizes, "tie_slots": None, **small})
+        model = LanguageModel([candidates], **{**self.sizes, "tie_blocks": None, **small})
         model.costliest().eval()
         with torch.inference_mode():
             ids_BT = torch.zeros(1, 1, dtype=torch.int64)

@@ -27,7 +27,7 @@ RULES = {
     "layout": "rules.explicit",
 }
 # By training layouts, with or without a search:
-TRAINED = {"predictor": "predictor.predictor", "finals": "finals.finals"}
+TRAINED = {"predictor": "predictor.predictor", "trained": "trained.trained"}
 DERIVATIONS = SEARCHED | TRAINED | RULES
 # Rules that place attention and dense blocks.
 PLACING = tuple(rule for rule in RULES if rule not in ("random", "layout"))
@@ -75,5 +75,5 @@ def context_problem(
     reads = any(map(reads_context, candidates))
     if config.method == "layout" or config.least_context <= (slots if reads else 0):
         return None
-    why = f"model.slots is {slots}" if reads else "no candidate reads earlier tokens"
+    why = f"model.n_blocks is {slots}" if reads else "no candidate reads earlier tokens"
     return f"derive.least_context: {config.least_context} blocks of context, but {why}; give less"

@@ -47,8 +47,8 @@ MOST_LISTED, TRIES = 100_000, 20_000
 class Networks:
     """The networks that layouts of these candidates are; several layouts may be one network."""
 
-    def __init__(self, candidates: Sequence[Candidate], tie_slots: int | None) -> None:
-        self.candidates, self.tie_slots = tuple(candidates), tie_slots
+    def __init__(self, candidates: Sequence[Candidate], tie_blocks: int | None) -> None:
+        self.candidates, self.tie_blocks = tuple(candidates), tie_blocks
         self._labels_C = [candidate.label for candidate in candidates]
 
     @cached_property
@@ -68,7 +68,7 @@ class Networks:
         return network_from(
             [self._options_C[k] for k in choice],
             [self._labels_C[k] for k in choice],
-            self.tie_slots,
+            self.tie_blocks,
         )
 
     def first_forms(self, choices: Iterable[Choice]) -> Iterator[Choice]:
@@ -131,7 +131,7 @@ class Request:
             infinite where a training diverged; for methods that train.
         foresee: is told what they will train at most, as `Trainings` is.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
-        tie_slots: slots so many apart share their weights; None: none do.
+        tie_blocks: slots so many apart share their weights; None: none do.
     """
 
     config: DeriveConfig
@@ -144,13 +144,13 @@ class Request:
     train: Train | None = None
     foresee: Callable[[str, int, int], None] = lambda words, half, full: None
     alpha_learned: bool = True
-    tie_slots: int | None = None
+    tie_blocks: int | None = None
     limits: tuple[Limit, ...] = ()
 
     @cached_property
     def networks(self) -> Networks:
         """The networks that its layouts are."""
-        return Networks(self.candidates, self.tie_slots)
+        return Networks(self.candidates, self.tie_blocks)
 
     def trainings(self, space: Space) -> Trainings:
         """Trainings of the networks of a space."""
@@ -260,7 +260,7 @@ def derived_by(
                     "expected_sd": round(sd, 6),
                 }
             )
-    ranked = tuple(space.layouts[number] for number in answer.finalists)
+    ranked = tuple(space.layouts[number] for number in answer.ranked)
     return Derived(
         layout=ranked[0],
         evidence=Evidence(method=f"{words}; {beside_the_best_rule(space, answer)}"),

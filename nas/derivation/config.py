@@ -11,40 +11,40 @@ from utils.validation import Section
 PROBES, PROBES_PER_KIND = 10, 3
 
 
-class ProbesConfig(Section):
-    """How many layouts `predictor` and `finals` train."""
+class TrainingsConfig(Section):
+    """How many layouts `predictor` and `trained` train."""
 
     # What `layoutbench replay` judges are these defaults.
-    most: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
+    half: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
         default="auto",
         description="Trainings of half length at most, the first design included; auto: "
         f"{PROBES}, and {PROBES_PER_KIND} for every candidate beside attention, dense and what "
         "adds nothing.",
     )
-    finalists: int = Field(
+    best: int = Field(
         default=3,
         ge=1,
         le=100,
-        description="Layouts that predictor trains at full length, and finals with every seed; the "
-        "best rule comes on top.",
+        description="How many of the best layouts predictor trains in full, and trained with every "
+        "seed; the best hand-written one is trained besides.",
     )
-    final_seeds: int = Field(
+    seeds: int = Field(
         default=2,
         ge=1,
         le=100,
-        description="Trainings of each finalist, with the same seeds.",
+        description="Trainings of each of the best, with the same seeds.",
     )
 
     @property
-    def seeds(self) -> tuple[int, ...]:
+    def full_seeds(self) -> tuple[int, ...]:
         """Numbers of the seeds of full trainings."""
-        return tuple(range(1, self.final_seeds + 1))
+        return tuple(range(1, self.seeds + 1))
 
 
 class DeriveConfig(Section):
     """How the choice is made discrete."""
 
-    method: str = Field(default="finals", description="Name of a registered derivation.")
+    method: str = Field(default="trained", description="Name of a registered derivation.")
     searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
         default=None,
         min_length=1,
@@ -54,7 +54,10 @@ class DeriveConfig(Section):
         default=0.2, gt=0, le=1, description="Part of a search's steps whose alpha is averaged."
     )
     top: int = Field(
-        default=8, ge=1, le=10_000, description="top_k, finals: how many of the likeliest networks."
+        default=8,
+        ge=1,
+        le=10_000,
+        description="top_k, trained: how many of the likeliest networks.",
     )
     samples: int = Field(default=32, ge=1, le=10_000, description="sampled: draws from pi.")
     width: int = Field(
@@ -92,7 +95,7 @@ class DeriveConfig(Section):
     seed: int = Field(
         default=0,
         ge=0,
-        description="random, sampled, evolution, gap: seed of the draws; predictor, finals: which "
+        description="random, sampled, evolution, gap: seed of the draws; predictor, trained: which "
         "seeds they train with.",
     )
     least_context: int = Field(
@@ -102,7 +105,7 @@ class DeriveConfig(Section):
         description="Blocks that read earlier tokens, which a layout must have; 0 allows one that "
         "predicts from the current token alone. Method layout takes any.",
     )
-    probes: ProbesConfig = ProbesConfig()
+    trainings: TrainingsConfig = TrainingsConfig()
     budget: BudgetConfig = BudgetConfig()
     reference: str = Field(
         default="interleaved",

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from model import Layout
 from nas.derivation.base import Derived, Request, derived_by
-from nas.derivation.config import PROBES, PROBES_PER_KIND, ProbesConfig
+from nas.derivation.config import PROBES, PROBES_PER_KIND, TrainingsConfig
 from nas.derivation.from_search import argmax, beam, top_k
 from nas.derivation.rules import KIND_RULES
 from nas.derivation.space import layout_space
@@ -200,7 +200,7 @@ PROBE_SEED = 0
 _PROPOSED = 2
 # Where rules and proposals are fewer, others make up for them.
 _LEAST_DESIGN = 4
-_DEFAULT = ProbesConfig()
+_DEFAULT = TrainingsConfig()
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ class Predictor:
     at_once: int = 2
     margin_nats: float = 0.01
     least_chance: float = 0.1
-    finalists: int = _DEFAULT.finalists
-    final_seeds: tuple[int, ...] = _DEFAULT.seeds
+    finalists: int = _DEFAULT.best
+    final_seeds: tuple[int, ...] = _DEFAULT.full_seeds
     caution: float = 1.0
     priors: Priors = field(default_factory=Priors)
     deviations: Deviations = field(default_factory=Deviations)
@@ -340,11 +340,11 @@ def predictor(request: Request) -> Derived:
     All networks within the limits are candidates; where a search was made, what it chooses is
     probed too. Trainings that are there already are not made again.
     """
-    config, space = request.config.probes, layout_space(request, _proposals(request))
+    config, space = request.config.trainings, layout_space(request, _proposals(request))
     first = {one.kind: one.label for one in reversed(request.candidates)}
     further = set(space.kinds) - {first.get("attention"), first.get("dense")}
-    most = PROBES + PROBES_PER_KIND * len(further) if config.most == "auto" else config.most
-    method = Predictor(cap=most, finalists=config.finalists, final_seeds=config.seeds)
+    most = PROBES + PROBES_PER_KIND * len(further) if config.half == "auto" else config.half
+    method = Predictor(cap=most, finalists=config.best, final_seeds=config.full_seeds)
     train = request.trainings(space)
     answer = method(space, train)
     probes = {one: nats for one, nats in train.results.items() if one.length == "half"}

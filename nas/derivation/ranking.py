@@ -72,7 +72,7 @@ def networks_by_score(
         if others and looked_at > _MOST_LOOKED_AT:
             raise ValueError(
                 f"budget: {_MOST_LOOKED_AT:,} beginnings of layouts were looked at; with "
-                "model.tie_slots a budget of parameters does not add up over the slots: give a "
+                "model.tie_blocks a budget of parameters does not add up over the slots: give a "
                 "larger one, or fewer slots"
             )
         for k, value in enumerate(score_LC[len(choice)]):
@@ -86,7 +86,7 @@ class _Names:
         options = [networks.options_of(k) for k in range(len(networks.candidates))]
         numbers = {option: number for number, option in enumerate(dict.fromkeys(options))}
         # Where slots share weights the place matters, also of what adds nothing.
-        self._all = networks.tie_slots is not None
+        self._all = networks.tie_blocks is not None
         self._number_C = [None if option is None else numbers[option] for option in options]
 
     def of(self, choice: Choice) -> tuple[int, ...]:

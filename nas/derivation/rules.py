@@ -148,8 +148,8 @@ def written_layout(text: str, candidates: Sequence[Candidate], slots: int) -> La
     layout = parse_layout(text, candidates)
     if len(layout) != slots:
         raise ValueError(
-            f"layout: {text!r} has {len(layout)} slots, model.slots is {slots}; give as many, or "
-            f"--set model.slots={len(layout)}"
+            f"layout: {text!r} has {len(layout)} blocks, model.n_blocks is {slots}; give as many, "
+            f"or --set model.n_blocks={len(layout)}"
         )
     return layout
 

@@ -21,7 +21,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
 
     Proposals that do not keep them are left out.
     """
-    networks, slots, tied = request.networks, request.slots, request.tie_slots is not None
+    networks, slots, tied = request.networks, request.slots, request.tie_blocks is not None
     labels, kinds = zip(*((one.label, one.kind) for one in request.candidates), strict=True)
     attention, dense = (
         kinds.index(kind) if kind in kinds else None for kind in ("attention", "dense")

@@ -117,13 +117,13 @@ class Trainings:
 class Answer:
     """The network that a method chose.
 
-    `finalists` are those of the last choice, the best first; `best_rule` the best of them that a
+    `ranked` are those of the last choice, the best first; `best_rule` the best of them that a
     rule names; `lead` by how many nats the chosen one is expected to be better than that, and the
     standard deviation of this.
     """
 
     network: int
-    finalists: tuple[int, ...] = ()
+    ranked: tuple[int, ...] = ()
     best_rule: int | None = None
     lead: tuple[float, float] = (0.0, 0.0)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from model import Layout, TimedCost, layout_letters
+from nas.baselines import dense_widths, with_width
 from nas.costs.budget import Budget, Limit
 from nas.costs.latency import WORKLOADS
 from nas.costs.model import MOST_ERROR, CostModel, over_text
 from nas.derivation import RULES, SEARCHED, TRAINED, method_of
 from nas.derivation.base import Derived, Request
-from nas.opponents import dense_widths, with_width
 from utils.screen import say
 
 Times = tuple[TimedCost, ...]

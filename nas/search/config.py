@@ -76,10 +76,10 @@ class TauConfig(Section):
 class AlphaConfig(Section):
     """How the architecture parameters alpha are trained."""
 
-    data: Literal["shared", "split", "prequential"] = Field(
-        default="prequential",
+    data: Literal["shared", "split", "next_batch"] = Field(
+        default="next_batch",
         description="shared: one step on one batch; split: a part of the training text for alpha; "
-        "prequential: alpha on the next batch, then the weights on it.",
+        "next_batch: alpha on the next batch, then the weights on it.",
     )
     share: float | None = Field(
         default=None, gt=0, lt=1, description="Part of the training text (split only; 0.2)."
@@ -179,12 +179,12 @@ class SearchConfig(Section):
             raise ValueError(
                 f"alpha.estimator: {self.alpha_estimator} is not the weights' {self.estimator} "
                 "(search.estimator), and with data shared both gradients come from one backward "
-                "pass; use search.alpha.data: prequential"
+                "pass; use search.alpha.data: next_batch"
             )
         if self.alpha.data == "split" and not self.alpha_learns:
             raise ValueError(
                 "alpha.data: split keeps text for alpha, which estimator spos never moves; use "
-                "prequential, or say by search.alpha.estimator how alpha learns"
+                "next_batch, or say by search.alpha.estimator how alpha learns"
             )
         if self.tau.schedule == "learnable" and not self.alpha_learns:
             raise ValueError(

@@ -55,7 +55,7 @@ class SearchPlan:
         A new hard draw every segment makes attention read memory rows that other subnets made;
         held for as long as the memory reaches back plus one, most rows are the subnet's own.
         So those passes decide that fill a memory: the weights' always, alpha's where it reads a
-        text of its own (split). A prequential step of alpha reads the weights' memory and leaves
+        text of its own (split). A next_batch step of alpha reads the weights' memory and leaves
         none, so its estimator has no say. The noise is the same for both either way.
         """
         if self.config.resample_every != "auto":

@@ -90,7 +90,7 @@ class SearchStep:
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
         trained = list(state.parameters.values())  # alpha, and rho where tau is learnable
-        name = "weights"  # prequential: the batch and memory that the weights see next
+        name = "weights"  # next_batch: the batch and memory that the weights see next
         if self.alpha_batches is not None:
             index = (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
             name, batch = "alpha", self.alpha_batches.batch(index)

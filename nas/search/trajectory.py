@@ -82,11 +82,11 @@ class Trajectory:
 
 
 def write_pi_csv(npz: Path, csv: Path) -> None:
-    """The long table step, slot, candidate, pi; thinned to at most MOST_CSV_STEPS steps."""
+    """The long table step, block, candidate, pi; thinned to at most MOST_CSV_STEPS steps."""
     arrays = load_pi(npz)
     count = len(arrays["step"])
     rows = np.unique(np.linspace(0, count - 1, min(count, MOST_CSV_STEPS)).round().astype(int))
-    lines = ["step,slot,candidate,pi"]
+    lines = ["step,block,candidate,pi"]
     for row in rows:
         for slot, pi_C in enumerate(arrays["pi"][row]):
             for label, value in zip(arrays["labels"], pi_C, strict=True):

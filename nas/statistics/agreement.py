@@ -34,13 +34,13 @@ def agreement(seeds: Sequence[int], choice_RL: Choices) -> Agreement:
     kappa = fleiss_kappa(counts_LC)
     if kappa is None:
         return Agreement(
-            searches=tuple(seeds), slots=slots, kappa=None, interval=None, p_by_chance=None
+            searches=tuple(seeds), blocks=slots, kappa=None, interval=None, p_by_chance=None
         )
     shuffled_N = shuffled(choice_RL, _PERMUTATIONS)
     spread, as_much = float(shuffled_N.std()), int((shuffled_N >= kappa - 1e-9).sum())
     return Agreement(
         searches=tuple(seeds),
-        slots=slots,
+        blocks=slots,
         kappa=round(kappa, 6),
         interval=None if spread < _NONE else interval(counts_LC, spread),
         # The searches' own order is one of the permutations, so that p is never 0.

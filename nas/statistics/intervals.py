@@ -145,12 +145,12 @@ def at_cost(
 
 
 def verdict(
-    name: str, searched: Sequence[float], opponents: Mapping[str, Sequence[float]]
+    name: str, searched: Sequence[float], baselines: Mapping[str, Sequence[float]]
 ) -> list[str]:
-    """One line per opponent about one layout, on test nats per token, in one order of seeds."""
+    """One line per baseline about one layout, on test nats per token, in one order of seeds."""
     if (n := len(searched)) < 2:
         return [f"no verdict possible (n = {n})"]
-    compared = paired_differences(searched, opponents)
+    compared = paired_differences(searched, baselines)
     several = len(compared) > 1
     lines = [
         f"{paired_line(name, other, difference, 'nats/token')} retraining seeds"
@@ -160,7 +160,7 @@ def verdict(
     if several:
         lines.append(
             f"shown is what has p below {LEVEL} by Holm's method over all {len(compared)} "
-            "opponents; an interval is of one alone"
+            "baselines; an interval is of one alone"
         )
     return [*lines, "one search run: nothing follows about the search itself"]
 

@@ -90,7 +90,7 @@ def test_what_has_a_row_is_not_trained_again(
     file = tmp_path / "x.yaml"
     file.write_text(
         "data: {corpus: pydoc-topics, tokenizer: {kind: bytes}}\n"
-        "model: {slots: 2, d_model: 8, d_ffn: 16}\nsearch: {steps: 9}\nretrain: {steps: 9}\n"
+        "model: {n_blocks: 2, d_model: 8, d_ffn: 16}\nsearch: {steps: 9}\nretrain: {steps: 9}\n"
     )
     given = ["train", "--experiment", str(file), "--csv", str(tmp_path / "k.csv"), "--bases", "ad"]
     given += ["--run", str(tmp_path / "run"), "--seeds"]

@@ -73,7 +73,7 @@ def test_a_good_supernet_is_better_than_trivial_predictors() -> None:
 
 
 def test_a_supernet_that_knows_no_more_than_flops_is_told_so() -> None:
-    """The best trivial predictor is the opponent, in the direction that fits."""
+    """The best trivial predictor is the baseline, in the direction that fits."""
     alone_SN, supernet_N, latency_N = layouts(24, 0.3)
     flops_N = -alone_SN.mean(axis=0) + 0.3 * np.random.default_rng(9).normal(size=24)
     found = ranking(alone_SN, supernet_N, {"latency": latency_N, "FLOPs": flops_N})
@@ -127,7 +127,7 @@ def test_agreement_is_the_mean_over_pairs_of_three_seeds() -> None:
 
 
 @pytest.mark.slow
-def test_few_layouts_give_no_verdict_and_without_a_trivial_predictor_chance_is_the_opponent() -> (
+def test_few_layouts_give_no_verdict_and_without_a_trivial_predictor_chance_is_the_baseline() -> (
     None
 ):
     alone_SN, supernet_N, parameters_N = layouts(19, 0.1)

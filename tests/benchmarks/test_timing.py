@@ -159,7 +159,7 @@ def test_the_first_pass_of_a_turn_is_behind_another_model_and_the_second_behind_
     assert ratios == {"another model": 1.5, "itself": 2.5}
     model = load_experiment(ROOT / EXPERIMENT, []).model
     for letters in (ONE, OTHER, *(layout for company in COMPANIES.values() for layout in company)):
-        assert len(parse_layout(letters, model.completed_candidates())) == model.slots
+        assert len(parse_layout(letters, model.completed_candidates())) == model.n_blocks
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1e5])

@@ -98,7 +98,7 @@ def test_a_graph_of_tied_slots_carries_what_each_slot_keeps() -> None:
     model = language_model([[each] for each in (*made, *made)])
     tied = LanguageModel(
         [[each] for each in (*made, *made)], d_model=8, vocabulary_size=VOCABULARY,
-        softmax=SoftmaxConfig(cutoffs=(5,)), tie_slots=3,
+        softmax=SoftmaxConfig(cutoffs=(5,)), tie_blocks=3,
     ).double().eval()  # fmt: skip
     check(tied)
     assert set(graph_of(tied).zeros(1)) == set(graph_of(model).zeros(1))

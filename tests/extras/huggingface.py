@@ -49,7 +49,7 @@ def save_source(folder: Path, *slots: Candidate, **given: Any) -> Source:
     architecture = Architecture(
         name="made",
         d_model=D_MODEL,
-        slots=slots,
+        blocks=slots,
         softmax=given.pop("softmax", SoftmaxConfig(cutoffs=(100, 200))),
         options=given.pop("options", ModelOptions()),
         vocabulary_size=IDS,

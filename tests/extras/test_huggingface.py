@@ -32,7 +32,7 @@ MODELS |= {
     "windows": ([_attention(window=4, memory=3), _attention(window=3, memory=2, label="b2")], {}),
     "grouped": ([_attention(n_kv_heads=1, clamp=3), candidate("dense", activation="geglu")], {}),
     "tied": ([_attention(), candidate("dense"), _attention(), candidate("dense")],
-             {"tie_slots": 2}),
+             {"tie_blocks": 2}),
     "post": ([_attention(), candidate("dense")],
              {"options": ModelOptions(norm="rms", norm_position="post")}),
     "rezero": ([_attention(), candidate("dense")], {"options": ModelOptions(rezero=True)}),

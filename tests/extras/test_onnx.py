@@ -153,12 +153,12 @@ def refuses_an_id_that_the_vocabulary_lacks(export: Exported) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder of random weights."""
     tokenizer, path = Tokenizer(Bytes()), tmp_path_factory.mktemp("made") / "model"
-    config = ModelConfig(slots=3, d_model=48, n_heads=4, d_ffn=256, memory=16)
+    config = ModelConfig(n_blocks=3, d_model=48, n_heads=4, d_ffn=256, memory=16)
     by_label = {each.label: each for each in config.completed_candidates()}
     architecture = Architecture(
         name="made",
         d_model=48,
-        slots=tuple(by_label[label] for label in ("attention", "dense", "attention")),
+        blocks=tuple(by_label[label] for label in ("attention", "dense", "attention")),
         softmax={"cutoffs": (100,)},
         vocabulary_size=tokenizer.vocabulary_size,
         tokenizer={"digest": tokenizer.digest},

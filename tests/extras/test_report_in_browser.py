@@ -93,7 +93,7 @@ def run_of(tmp_path: Path, slots: int) -> Path:
         make.architecture(name, layout, chosen=not place)
         rows += (
             f"{name},{' '.join(layout)},{seeds},1234567,2.41e6,{2.5 + 0.1 * place},"
-            f"{4.4 + 0.01 * place},81.5,2.05,4.0,{'opponent' if place else 'searched'},,,,\n"
+            f"{4.4 + 0.01 * place},81.5,2.05,4.0,{'baseline' if place else 'searched'},,,,\n"
         )
     path = make.run / "architecture.json"
     content = json.loads(path.read_text())
@@ -106,7 +106,7 @@ def run_of(tmp_path: Path, slots: int) -> Path:
         for name in names[1:]
     ]
     verdict += [
-        "shown is what has p below 0.05 by Holm's method over all 5 opponents; an interval is of "
+        "shown is what has p below 0.05 by Holm's method over all 5 baselines; an interval is of "
         "one alone",
         "one search run: nothing follows about the search itself",
     ]

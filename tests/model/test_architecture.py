@@ -24,7 +24,7 @@ def architecture(layout: str = "a d i wide near", **fields: Any) -> Architecture
     given: dict[str, Any] = {
         "name": "argmax",
         "d_model": D_MODEL,
-        "slots": slots,
+        "blocks": slots,
         "softmax": SoftmaxConfig(cutoffs=(5, 11)),
         "vocabulary_size": VOCABULARY,
         "tokenizer": {"digest": "abc"},
@@ -50,8 +50,8 @@ def test_text_becomes_the_same_object_and_the_same_text(fields: dict[str, Any]) 
 
 def test_a_file_that_lacks_an_option_is_refused() -> None:
     value = json.loads(architecture().to_json())
-    del value["slots"][0]["clamp"]
-    with pytest.raises(ValueError, match=r"^x: slots\[0\]\.clamp: missing$"):
+    del value["blocks"][0]["clamp"]
+    with pytest.raises(ValueError, match=r"^x: blocks\[0\]\.clamp: missing$"):
         Architecture.from_json(json.dumps(value), "x")
 
 
@@ -62,7 +62,7 @@ SCORED: dict[str, Any] = {
         "tokens": 100, "soft": MEASURED, "sampled": MEASURED, "one_hot": MEASURED, "draws": 8,
         "ratio": 1.01, "ratio_error": 0.002,
     },
-    "agreement": {"searches": [0, 1], "slots": [1.0] * 5, "kappa": 0.5, "interval": [0.1, 0.9]},
+    "agreement": {"searches": [0, 1], "blocks": [1.0] * 5, "kappa": 0.5, "interval": [0.1, 0.9]},
     "caveats": ["warning: one search says little"],
 }  # fmt: skip
 
@@ -91,32 +91,32 @@ def refusal(change: Any) -> list[str]:
 
 def test_a_file_of_more_values_than_memory_has_errors_for_is_refused_unjudged() -> None:
     """Pydantic keeps an error of each: 16 MB of ones took all that a machine has."""
-    assert refusal(lambda v: v.update(slots=[1] * 400_000)) == [
+    assert refusal(lambda v: v.update(blocks=[1] * 400_000)) == [
         "architecture.json: more than 300,000 values, which no file of Parnas has"
     ]
 
 
 CHANGES: dict[str, tuple[Any, str]] = {
     "kind": (
-        lambda v: v["slots"][3].update(kind="atention"),
-        f"slots[3]: kind must be one of {', '.join(BLOCKS)}; found 'atention'; "
+        lambda v: v["blocks"][3].update(kind="atention"),
+        f"blocks[3]: kind must be one of {', '.join(BLOCKS)}; found 'atention'; "
         "did you mean 'attention'?",
     ),
-    "no_kind": (lambda v: v["slots"][1].pop("kind"), "slots[1].kind: missing; it has no default"),
+    "no_kind": (lambda v: v["blocks"][1].pop("kind"), "blocks[1].kind: missing; it has no default"),
     "field": (lambda v: v.update(nam=1), "nam: unknown key; did you mean 'name'?"),
     "option": (
-        lambda v: v["slots"][0].update(n_head=1),
-        "slots[0].n_head: unknown key; did you mean 'n_heads'?",
+        lambda v: v["blocks"][0].update(n_head=1),
+        "blocks[0].n_head: unknown key; did you mean 'n_heads'?",
     ),
     "no_field": (lambda v: v.pop("d_model"), "d_model: missing; it has no default"),
-    "no_label": (lambda v: v["slots"][2].pop("label"), "slots[2].label: missing"),
+    "no_label": (lambda v: v["blocks"][2].pop("label"), "blocks[2].label: missing"),
     "null_option": (
-        lambda v: v["slots"][1].update(d_ffn=None),
-        "slots[1].d_ffn: expected an integer, found nothing",
+        lambda v: v["blocks"][1].update(d_ffn=None),
+        "blocks[1].d_ffn: expected an integer, found nothing",
     ),
     "added_to_another_kind": (
-        lambda v: v["slots"][1].update(clamp=None),
-        "slots[1].clamp: unknown key; kinds that have it: attention, all_attention",
+        lambda v: v["blocks"][1].update(clamp=None),
+        "blocks[1].clamp: unknown key; kinds that have it: attention, all_attention",
     ),
     "huge": (lambda v: v.update(d_model=10**9), "d_model: must be at most 65536, found 1000000000"),
     "version": (
@@ -132,8 +132,8 @@ CHANGES: dict[str, tuple[Any, str]] = {
         "evidence.margins: 4 entries for 5 slots",
     ),
     "agreement": (
-        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "slots": [1.0]}),
-        "evidence.agreement.slots: 1 entries for 5 slots",
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "blocks": [1.0]}),
+        "evidence.agreement.blocks: 1 entries for 5 slots",
     ),
     "path": (
         lambda v: v.update(name="../x"),

@@ -6,7 +6,7 @@ import pytest
 
 from model import ModelConfig
 
-SIZES: dict[str, Any] = {"slots": 2, "d_model": 16, "d_ffn": 32}
+SIZES: dict[str, Any] = {"n_blocks": 2, "d_model": 16, "d_ffn": 32}
 
 
 def config(**keys: Any) -> ModelConfig:

@@ -113,7 +113,7 @@ def tied(period: int | None, slots: Any = LAYOUT) -> LanguageModel:
         d_model=D_MODEL,
         vocabulary_size=VOCABULARY,
         softmax=SoftmaxConfig(),
-        tie_slots=period,
+        tie_blocks=period,
     )
     randomise(model)
     return model
@@ -157,6 +157,6 @@ def test_a_tied_model_is_the_untied_one_with_copies_and_its_gradient_their_sum(p
 
 def test_one_label_must_mean_one_candidate() -> None:
     slots = [[candidate("dense")], [candidate("dense", d_ffn=7)]]
-    with pytest.raises(ValueError, match=r"slots\[1\]: dense has other options than in slot 0"):
+    with pytest.raises(ValueError, match=r"blocks\[1\]: dense has other options than in block 0"):
         tied(1, slots)
     tied(None, slots)

@@ -88,7 +88,7 @@ DROPOUT = Dropout(residual=0.2, attention=0.2, dense=0.2)
 LAYOUTS = st.lists(st.sampled_from(ALL), min_size=1, max_size=5)
 
 
-def nats_of(layout: list[Candidate], tie_slots: int | None) -> tuple[float, float]:
+def nats_of(layout: list[Candidate], tie_blocks: int | None) -> tuple[float, float]:
     """What a model of seed 0 gives, and what it gives with dropout; float64."""
     torch.manual_seed(0)
     model = LanguageModel(
@@ -97,7 +97,7 @@ def nats_of(layout: list[Candidate], tie_slots: int | None) -> tuple[float, floa
         vocabulary_size=VOCABULARY,
         softmax=SoftmaxConfig(),
         dropout=DROPOUT,
-        tie_slots=tie_slots,
+        tie_blocks=tie_blocks,
     ).double()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -118,10 +118,10 @@ def nats_of(layout: list[Candidate], tie_slots: int | None) -> tuple[float, floa
 @given(LAYOUTS, LAYOUTS, st.sampled_from([None, 1, 2, 3, 9]))
 @settings(derandomize=True, max_examples=80, deadline=None)
 def test_layouts_are_one_network_where_they_give_the_same_nats_and_nowhere_else(
-    one: list[Candidate], two: list[Candidate], tie_slots: int | None
+    one: list[Candidate], two: list[Candidate], tie_blocks: int | None
 ) -> None:
-    alike = network_of(one, tie_slots) == network_of(two, tie_slots)
-    assert alike == (nats_of(one, tie_slots) == nats_of(two, tie_slots))
+    alike = network_of(one, tie_blocks) == network_of(two, tie_blocks)
+    assert alike == (nats_of(one, tie_blocks) == nats_of(two, tie_blocks))
 
 
 def parsed(letters: str) -> tuple[Candidate, ...]:
@@ -129,7 +129,7 @@ def parsed(letters: str) -> tuple[Candidate, ...]:
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "tie_slots", "alike"),
+    ("one", "two", "tie_blocks", "alike"),
     [
         ("d i d i", "d d i i", None, True),
         ("d a i", "d i a", None, True),
@@ -145,15 +145,15 @@ def parsed(letters: str) -> tuple[Candidate, ...]:
         ("d d", "d dense_again", 1, False),
     ],
 )
-def test_examples(one: str, two: str, tie_slots: int | None, alike: bool) -> None:
-    networks = [network_of(parsed(letters), tie_slots) for letters in (one, two)]
+def test_examples(one: str, two: str, tie_blocks: int | None, alike: bool) -> None:
+    networks = [network_of(parsed(letters), tie_blocks) for letters in (one, two)]
     assert (networks[0] == networks[1]) == alike
 
 
 def architecture(letters: str) -> Architecture:
     return Architecture.model_validate(
         {
-            "name": "x", "d_model": D_MODEL, "slots": parsed(letters), "softmax": SoftmaxConfig(),
+            "name": "x", "d_model": D_MODEL, "blocks": parsed(letters), "softmax": SoftmaxConfig(),
             "vocabulary_size": VOCABULARY, "tokenizer": {"digest": ""},
         }
     )  # fmt: skip
@@ -161,7 +161,7 @@ def architecture(letters: str) -> Architecture:
 
 def test_an_architecture_keeps_its_layout_and_computes_its_network() -> None:
     one, two = architecture("d i d i"), architecture("d d i i")
-    assert one.slots != two.slots
+    assert one.blocks != two.blocks
     assert one.network == two.network == Network((one.network.blocks[0],) * 2, (0, 1))
     assert "network" not in one.to_json()
     weights = []

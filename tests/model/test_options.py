@@ -119,7 +119,7 @@ def test_a_model_is_what_its_options_say(options: ModelOptions) -> None:
 def test_a_model_with_options_is_saved_loaded_and_counted(
     options: ModelOptions, tmp_path: Path
 ) -> None:
-    made = architecture("a d a d d", options=options, costs=None, tie_slots=2)
+    made = architecture("a d a d d", options=options, costs=None, tie_blocks=2)
     assert Architecture.from_json(made.to_json(), "x") == made
     model = build_model(made).double().eval()
     randomise(model)
@@ -147,7 +147,7 @@ def test_a_model_with_options_is_saved_loaded_and_counted(
     ],
 )
 def test_options_without_meaning_are_refused(given: dict[str, Any], said: str) -> None:
-    sizes = {"slots": 1, "d_model": 8, "d_ffn": 8, "n_heads": 1, **given}
+    sizes = {"n_blocks": 1, "d_model": 8, "d_ffn": 8, "n_heads": 1, **given}
     with pytest.raises(ValueError, match=said):
         ModelConfig(**sizes)
     rest = {name: value for name, value in given.items() if name != "d_model"}

@@ -33,7 +33,7 @@ def pair(*, dtype: torch.dtype = torch.float32, **softmax: Any) -> tuple[Languag
     architecture = Architecture(
         name="x",
         d_model=D_MODEL,
-        slots=tuple(candidate(kind) for kind in ("attention", "dense", "identity", "attention")),
+        blocks=tuple(candidate(kind) for kind in ("attention", "dense", "identity", "attention")),
         softmax=SoftmaxConfig(**softmax),
         vocabulary_size=VOCABULARY,
         tokenizer={"digest": "abc"},
@@ -101,15 +101,15 @@ def edit(folder: Path, change: Any) -> None:
     ("change", "message"),
     [
         (
-            lambda v: v["slots"][1].update(d_ffn=13),
+            lambda v: v["blocks"][1].update(d_ffn=13),
             r"slots\.1\.blocks\.dense\.inner\.weight.*\[12, 8\].*\[13, 8\]",
         ),
-        (lambda v: v["slots"].pop(), r"Unexpected key.*slots\.3\.blocks\.attention\.u_HK"),
+        (lambda v: v["blocks"].pop(), r"Unexpected key.*slots\.3\.blocks\.attention\.u_HK"),
         (lambda v: v["softmax"].update(tied=False), r"Missing key.*embedding\.head"),
-        (lambda v: v["slots"][0].update(window=2), r"saved with another architecture\.json"),
-        (lambda v: v["slots"][0].update(clamp=2), r"saved with another architecture\.json"),
+        (lambda v: v["blocks"][0].update(window=2), r"saved with another architecture\.json"),
+        (lambda v: v["blocks"][0].update(clamp=2), r"saved with another architecture\.json"),
         (
-            lambda v: v.update(d_model=65536, slots=v["slots"] * 100),
+            lambda v: v.update(d_model=65536, blocks=v["blocks"] * 100),
             r"does not fit .{,1000}$",
         ),
     ],

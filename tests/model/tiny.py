@@ -21,7 +21,7 @@ from model.ops import NO_DROPOUT, keep
 D_MODEL = 8
 VOCABULARY = 23
 DEFAULTS: dict[str, Any] = ModelConfig(
-    slots=1, d_model=D_MODEL, d_ffn=12, n_heads=2, memory=6
+    n_blocks=1, d_model=D_MODEL, d_ffn=12, n_heads=2, memory=6
 ).model_dump()
 
 

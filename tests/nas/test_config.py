@@ -75,7 +75,7 @@ LEARNABLE = {"schedule": "learnable"}
         ({"estimator": "spos", "alpha": {"data": "shared", "estimator": "soft"}}, "one backward"),
         (
             {"estimator": "single_path", "alpha": {"data": "shared", "estimator": "soft"}},
-            "alpha.estimator: soft is not .*single_path.*prequential",
+            "alpha.estimator: soft is not .*single_path.*next_batch",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The comparison: its opponents, its refusals, and means over seeds."""
+"""The comparison: its baselines, its refusals, and means over seeds."""
 
 import csv
 import json
@@ -14,8 +14,8 @@ import derive
 import retrain
 from data import count_words
 from nas.statistics.intervals import paired_interval
+from pipeline.baselines import entries_of
 from pipeline.costs import time_models
-from pipeline.opponents import contestants
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings
@@ -32,7 +32,7 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     words = count_words((experiment_file.parent / "test.txt").read_text())
     timed = Mock(wraps=time_models)
     monkeypatch.setattr("pipeline.compare.time_models", timed)
-    run(compare, derived, *settings("compare.seeds=[3, 5]", "compare.opponents=[interleaved]"))
+    run(compare, derived, *settings("compare.seeds=[3, 5]", "compare.baselines=[interleaved]"))
     assert timed.call_args.kwargs == {"trained": True}
     table = json.loads((derived / "comparison.json").read_text())
     assert [row["n"] for row in table["rows"]] == [2, 2]
@@ -70,7 +70,7 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     assert "/word" in printed
 
 
-def test_an_opponent_that_is_the_network_of_another_stands_once_and_is_not_trained(
+def test_an_baseline_that_is_the_network_of_another_stands_once_and_is_not_trained(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The chosen layout is the interleaved one but for a label."""
@@ -79,9 +79,9 @@ def test_an_opponent_that_is_the_network_of_another_stands_once_and_is_not_train
     layout = "derive.layout=a dense_too a d"
     run(derive, experiment_file, "--run", folder, "--set", candidates, "--set", layout,
         "--method", "layout")  # fmt: skip
-    opponents = "compare.opponents=[interleaved, sandwich, par]"
+    baselines = "compare.baselines=[interleaved, sandwich, par]"
     capsys.readouterr()
-    entries = contestants(plan_of(experiment_file, folder, candidates, opponents, "derive.p=2"))
+    entries = entries_of(plan_of(experiment_file, folder, candidates, baselines, "derive.p=2"))
     said = capsys.readouterr().out.splitlines()
     assert said == [
         "interleaved = layout-a-dense_too-a-d: one network, trained and shown once",
@@ -108,8 +108,8 @@ def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
     given = [f"model.candidates=[{kinds}]", f"derive.layout={layout}"]
     run(derive, experiment_file, "--run", tmp_path / "run", "--method", "layout", *settings(*given))
     capsys.readouterr()
-    opponents = "compare.opponents=[interleaved, par, sandwich, permuted]"
-    entries = contestants(plan_of(experiment_file, tmp_path / "run", *given, opponents))
+    baselines = "compare.baselines=[interleaved, par, sandwich, permuted]"
+    entries = entries_of(plan_of(experiment_file, tmp_path / "run", *given, baselines))
     assert capsys.readouterr().out.splitlines()[:3] == [
         f"{rule}: left out, it needs {needs} among model.candidates"
         for rule in ("interleaved", "par", "sandwich")
@@ -120,7 +120,7 @@ def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
 def test_one_seed_names_the_command_of_more(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = settings("compare.opponents=[interleaved]", "compare.seeds=[0]")
+    one = settings("compare.baselines=[interleaved]", "compare.seeds=[0]")
     run(compare, derived, *one)
     *_, last = capsys.readouterr().out.splitlines()
     assert last.startswith("for a verdict: ")
@@ -131,12 +131,12 @@ def test_one_seed_names_the_command_of_more(
     assert "over 2 retraining seeds" in shown
 
 
-def test_opponents_of_other_sizes_are_refused(
+def test_baselines_of_other_sizes_are_refused(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for setting, said in (
         ("model.d_model=32", "d_model 16, but model.d_model is 32"),
-        ("model.slots=6", "slots 4, but model.slots is 6"),
+        ("model.n_blocks=6", "n_blocks 4, but model.n_blocks is 6"),
         ("model.softmax.tied=false", "but model.softmax is"),
         ("model.memory=0", "but model.candidates[attention] is"),
         ("model.clamp=3", "but model.candidates[attention] is"),
@@ -160,5 +160,5 @@ def test_sides_that_were_validated_unalike_are_refused(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(retrain, derived, "--set", "run.validate_every=1")
-    others = settings("compare.opponents=[interleaved]", "run.validate_every=10")
+    others = settings("compare.baselines=[interleaved]", "run.validate_every=10")
     assert "run.validate_every: differed" in refused(compare.main, capsys, derived, *others)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nas.statistics.intervals import at_cost
+from pipeline.baselines import Entry
 from pipeline.compare import Row, intervals_of, reference_of, rows_of, saved, unlike_conditions
-from pipeline.opponents import Contestant
 from tests.runs import write_json
 
 NATS = {"argmax-0": [2.0, 2.02], "interleaved": [1.98, 2.03], "par-5": [2.2, 2.3]}
@@ -18,11 +18,11 @@ FLOPS = {"argmax-0": 500.0, "interleaved": 800.0, "par-5": 500.0}
 LATENCY_MS = {"argmax-0": 2.0, "interleaved": 4.0, "par-5": 2.05}
 
 
-def entries(*names: str) -> list[Contestant]:
+def entries(*names: str) -> list[Entry]:
     made: list[Any] = [SimpleNamespace(name=name, letters=lambda: "a d") for name in names]
-    roles = ["searched", *["opponent"] * (len(made) - 1)]
+    roles = ["searched", *["baseline"] * (len(made) - 1)]
     return [
-        Contestant(one, role, [] if role == "searched" else [one.name.partition("-")[0]])
+        Entry(one, role, [] if role == "searched" else [one.name.partition("-")[0]])
         for one, role in zip(made, roles, strict=True)
     ]
 
@@ -96,11 +96,11 @@ def test_intervals_are_over_the_seeds_and_of_differences_in_pairs() -> None:
     assert intervals_of("argmax-0", {name: nats[:1] for name, nats in NATS.items()}) == {}
 
 
-def test_what_is_shown_is_by_p_values_of_all_opponents() -> None:
+def test_what_is_shown_is_by_p_values_of_all_baselines() -> None:
     nats = {"mine": [2.0, 2.1, 2.2], "far": [3.0, 3.1, 3.21], "near": [2.1, 2.23, 2.3]}
     found = intervals_of("mine", nats)
     assert [found[name]["shown"] for name in ("far", "near")] == ["better", "better"]
-    # Each other opponent asks for more.
+    # Each other baseline asks for more.
     more = nats | {f"more-{at}": [2.1, 2.0, 2.25] for at in range(6)}
     among = intervals_of("mine", more)
     assert [among[name]["shown"] for name in ("far", "near")] == ["better", "nothing"]

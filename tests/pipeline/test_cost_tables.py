@@ -34,7 +34,7 @@ def test_a_table_is_measured_once_and_read_from_the_cache(
 @pytest.mark.parametrize(
     "setting",
     ["costs.batch=2", "data.segment=8", "model.d_ffn=48", "model.memory=4", "costs.repeats=4",
-     "run.precision=bfloat16", "model.slots=5", "retrain.optimiser.kind=sgd", "data.batch=5",
+     "run.precision=bfloat16", "model.n_blocks=5", "retrain.optimiser.kind=sgd", "data.batch=5",
      "model.dropout=0.2", "model.dropout_attention=0.1", "run.micro_batches=2",
      "run.recompute=true", "run.attention=fused", "retrain.optimiser.clip_norm=null",
      "retrain.optimiser.clip_each_norm=1", "retrain.optimiser.clip_value=1",

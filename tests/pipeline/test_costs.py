@@ -21,16 +21,16 @@ WIDE = "{kind: dense, label: dense_wide, d_ffn: 40}"
 NARROW = "{kind: attention, label: narrow, n_heads: 1, d_head: 4, memory: 3}"
 CANDIDATES = f"model.candidates=[attention, dense, identity, {WIDE}, {NARROW}]"
 OPTIONS = ["model.norm=scale", "model.norm_position=post", "model.d_embedding=9"]
-REZERO = ["model.rezero=true", "model.token_shift=true", "model.tie_slots=2"]
+REZERO = ["model.rezero=true", "model.token_shift=true", "model.tie_blocks=2"]
 
 
 @pytest.mark.parametrize(
-    "given", [[], ["model.tie_slots=1"], ["model.tie_slots=2"], OPTIONS, REZERO]
+    "given", [[], ["model.tie_blocks=1"], ["model.tie_blocks=2"], OPTIONS, REZERO]
 )
 def test_counted_costs_of_layouts_are_those_of_their_models(
     plan_with: PlanWith, given: list[str]
 ) -> None:
-    plan = plan_with(CANDIDATES, "model.slots=3", *given)
+    plan = plan_with(CANDIDATES, "model.n_blocks=3", *given)
     parameters, flops = map(cost_model(plan).counted, ("parameters", "flops"))
     for layout in itertools.product(plan.candidates, repeat=3):
         model = plan.network([[candidate] for candidate in layout])
@@ -43,7 +43,7 @@ def test_cache_bytes_are_those_of_the_state_that_a_stream_keeps(
     plan_with: PlanWith, shifted: bool
 ) -> None:
     shift = f"model.token_shift={shifted}".lower()
-    plan = plan_with(CANDIDATES, "model.slots=2", "model.memory=11", shift)
+    plan = plan_with(CANDIDATES, "model.n_blocks=2", "model.memory=11", shift)
     cost = cost_model(plan).counted("cache")
     for layout in itertools.product(plan.candidates, repeat=2):
         model = plan.network([[candidate] for candidate in layout]).eval()
@@ -99,7 +99,7 @@ def test_a_limited_time_is_measured_whole_beside_the_reference(
     assert timed.reference_ms == pytest.approx(3.4)
     assert timed.most_ms == pytest.approx(0.7 * 3.4)
     assert timed.ms <= timed.most_ms
-    assert timed.ms == pytest.approx(0.4 + sum(MS[slot.label] for slot in architecture.slots))
+    assert timed.ms == pytest.approx(0.4 + sum(MS[slot.label] for slot in architecture.blocks))
     assert timed.key["threads"] == "1"
     _, whole_run = clock.asked
     assert whole_run[0] == REFERENCE

@@ -20,9 +20,9 @@ from tests.test_pipeline import run
 
 
 def test_tied_and_untied_are_two_architectures(plan_with: PlanWith) -> None:
-    plans = (plan_with(), plan_with("model.tie_slots=2"))
+    plans = (plan_with(), plan_with("model.tie_blocks=2"))
     one, two = (derive_by(plan, method="interleaved") for plan in plans)
-    assert one.slots == two.slots
+    assert one.blocks == two.blocks
     assert architecture_hash(one) != architecture_hash(two)
 
 
@@ -37,7 +37,7 @@ def test_a_name_is_never_taken_over_by_other_sizes(derived: Path) -> None:
 
 
 def test_no_password_is_saved_beside_an_architecture(experiment_file: Path, tmp_path: Path) -> None:
-    space = "space: {model.slots: {low: 2, high: 4}}"
+    space = "space: {model.n_blocks: {low: 2, high: 4}}"
     sweep = f"sweep={{trials: 3, {space}, storage: 'postgresql://u:secret@h/db'}}"
     arguments = ["--run", tmp_path / "run", "--method", "interleaved", "--set", sweep]
     run(derive, experiment_file, *arguments)
@@ -70,7 +70,7 @@ def test_no_layout_is_derived_from_the_pi_of_another_text(
     ("main", "arguments"),
     [
         (retrain.main, ["--layout", "argmax"]),
-        (compare.main, ["--set", "compare.opponents=[argmax]"]),
+        (compare.main, ["--set", "compare.baselines=[argmax]"]),
     ],
 )
 def test_no_command_reads_a_search_of_another_text(

@@ -8,8 +8,8 @@ import pytest
 import derive
 import retrain
 from model import load_architecture, load_model
+from nas.baselines import GRAIN, with_width
 from nas.costs.model import REFERENCE, CostModel
-from nas.opponents import GRAIN, with_width
 from pipeline.costs import cost_model
 from tests import tiny
 from tests.pipeline.conftest import plan_of_run
@@ -47,11 +47,11 @@ def test_a_counted_budget_is_filled_exactly(searched: Path) -> None:
     plan = plan_of_run(searched)
     most = 0.9 * cost_model(plan).counted("parameters")([*_interleaved(plan)])
     assert architecture.costs.parameters <= most
-    (width,) = set(widths(architecture.slots))
+    (width,) = set(widths(architecture.blocks))
     assert width > plan.experiment.model.d_ffn
     wider = [
         slot.model_copy(update={"d_ffn": width + GRAIN}) if slot.kind == "dense" else slot
-        for slot in architecture.slots
+        for slot in architecture.blocks
     ]
     assert cost_model(plan).counted("parameters", wider)(wider) > most
     assert architecture.name == "layout-adid-parameters0.9x-filled"
@@ -109,7 +109,7 @@ def test_where_several_limits_are_given_the_first_that_is_reached_counts(
     method = ("derive.method=layout", "derive.layout=d d i i")
     alone = derived(searched, *method, "derive.budget.latency=6ms")
     both = derived(searched, *method, "derive.budget.latency=6ms", "derive.budget.parameters=0.8x")
-    assert widths(both.slots)[0] < widths(alone.slots)[0]
+    assert widths(both.blocks)[0] < widths(alone.blocks)[0]
     assert both.costs.times[0].ms < 6.0
 
 

@@ -89,7 +89,7 @@ def test_a_front_goes_across_the_budget(searched: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 def test_compare_trains_the_whole_front(searched: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = settings("derive.top=1", "derive.gap=false", "retrain.steps=4", "compare.opponents=[par]")
+    few = settings("derive.top=1", "derive.gap=false", "retrain.steps=4", "compare.baselines=[par]")
     steps = [*few, *settings("retrain.optimiser.warmup_steps=0")]
     run(derive, searched, *steps)
     line = refused(compare, capsys, searched, "--pareto", *steps)

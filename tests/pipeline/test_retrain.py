@@ -14,7 +14,7 @@ import retrain
 import search
 import sweep
 from model import Dropout, ModelOptions, load_architecture, load_model
-from pipeline.opponents import contestants
+from pipeline.baselines import entries_of
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import read_result
 from pipeline.search import search_trainer
@@ -124,7 +124,7 @@ def test_an_architecture_with_more_clusters_than_tokens_is_refused(
     run(derive, experiment_file, "--run", folder, "--method", "layout", *settings)
     saved = folder / "architecture.json"
     content = json.loads(saved.read_text())
-    content["slots"][0]["clusters"] = 999
+    content["blocks"][0]["clusters"] = 999
     saved.write_text(json.dumps(content))
     error = refused(retrain.main, capsys, experiment_file, "--run", folder)
     assert "architecture.json: slots[0].clusters: 999 for" in error
@@ -164,13 +164,13 @@ def test_the_chosen_model_is_carried_whole_or_not_at_all(
 
 @pytest.mark.slow
 def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:
-    options = ("--set", "model.tie_slots=2", "--set", "run.micro_batches=2")
+    options = ("--set", "model.tie_blocks=2", "--set", "run.micro_batches=2")
     folder = tmp_path / "tied"
     run(search, experiment_file, "--run", folder, *options)
     run(derive, folder)
     run(retrain, folder)
     run(compare, folder)
-    assert json.loads((folder / "architecture.json").read_text())["tie_slots"] == 2
+    assert json.loads((folder / "architecture.json").read_text())["tie_blocks"] == 2
     assert load_model(folder / "model").tied.module_of(3) == 1
     run(retrain, experiment_file, "--run", tmp_path / "free", "--layout", "interleaved")
     free, tied = (
@@ -180,8 +180,8 @@ def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path)
     slots = free - tied
     halves = load_model(folder / "retrain/interleaved/seed-0/model").slots
     assert slots == sum(p.numel() for slot in halves for p in slot.parameters())
-    with pytest.raises(ValueError, match=r"tie_slots 2, but model\.tie_slots is None"):
-        contestants(plan_of(experiment_file, folder))
+    with pytest.raises(ValueError, match=r"tie_blocks 2, but model\.tie_blocks is None"):
+        entries_of(plan_of(experiment_file, folder))
 
 
 def test_options_of_the_model_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_options_of_the_model_go_through_all_phases(experiment_file: Path, tmp_p
     assert f"{words}, layer_dropout 0.3\n" in log
     assert f"{words}\n" in (folder / "search/seed-0/train.log").read_text()
     with pytest.raises(ValueError, match=r"norm rms, but model\.norm is layer"):
-        contestants(plan_of(experiment_file, folder))
+        entries_of(plan_of(experiment_file, folder))
 
 
 def test_law_8_a_killed_retraining_with_layer_dropout_ends_as_one_never_killed(
@@ -275,7 +275,7 @@ def test_law_8_what_blocks_say_of_themselves_is_logged_and_goes_on_as_if_never_k
     said = [row for row in rows(tmp_path / "once" / folder / "metrics.jsonl") if "blocks" in row]
     assert [row["step"] for row in said] == [2, 4, 6]
     for row in said:
-        places = [(block["slot"], block["label"]) for block in row["blocks"]]
+        places = [(block["block"], block["label"]) for block in row["blocks"]]
         assert places == [(0, "adaptive_span"), (1, "mixture_of_experts"), (2, "adaptive_span")]
     spans = [row["blocks"][0]["numbers"]["span_keys"] for row in said]
     assert 9 > spans[0][0] > spans[2][0] > 0

@@ -64,7 +64,7 @@ def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(
         "data={corpus: tree, tree: {folder: ., include: ['**/*']}, tokenizer: {kind: bytes},"
         " batch: 2, segment: 8, evaluation_streams: 1}",
         "search.steps=4", "search.optimiser.warmup_steps=1", "run.validate_every=4",
-        "retrain.steps=3", "retrain.optimiser.warmup_steps=1", "compare.opponents=[interleaved]",
+        "retrain.steps=3", "retrain.optimiser.warmup_steps=1", "compare.baselines=[interleaved]",
     )  # fmt: skip
     assert search.main(["tiny.yaml", *options]) == 0
     for script in (derive, retrain, compare):

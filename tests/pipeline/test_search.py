@@ -138,8 +138,8 @@ def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
     finish_searches(plan, [0, 1])
     said = capsys.readouterr().out
     wanted: Agreement = agreement([0, 1], means.argmax(2))
-    assert 0 < sum(wanted.slots) < 4
-    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(wanted.slots))
+    assert 0 < sum(wanted.blocks) < 4
+    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(wanted.blocks))
     assert (
         "by the mean alpha of the last 15 of 30 steps of 2 searches, pairs of searches that "
         in said

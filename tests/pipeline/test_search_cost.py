@@ -94,7 +94,7 @@ def test_a_resume_heeds_the_numbers_that_the_search_began_with(
         ([*FLOPS, "search.estimator=spos"], "search.cost: bounds pi, which estimator spos"),
         (["search.cost.most_nothing=0.2", "model.candidates=[attention, dense]"],
          "search.cost.most_nothing: every candidate adds something"),
-        (["search.cost.name=parameters", "search.cost.target=0.9x", "model.tie_slots=2"],
+        (["search.cost.name=parameters", "search.cost.target=0.9x", "model.tie_blocks=2"],
          "search.cost.name: parameters do not add up"),
     ],
 )  # fmt: skip

@@ -6,14 +6,14 @@ import pytest
 
 import compare
 from model import Evidence, load_architecture
+from pipeline.baselines import entries_of
 from pipeline.experiment import load_experiment
 from pipeline.layout_scores import seeded
-from pipeline.opponents import contestants
 from tests.nas.derivation.test_derivation import letters
 from tests.pipeline.conftest import plan_of
 from tests.runs import refused, settings
 
-ALONE = "compare.opponents=[interleaved]"
+ALONE = "compare.baselines=[interleaved]"
 
 
 def test_a_derivation_draws_anew_with_each_seed_of_a_run(experiment_file: Path) -> None:
@@ -29,11 +29,15 @@ def trained_in(folder: Path, method: str) -> None:
     path = folder / "architecture.json"
     evidence = Evidence(method=f"{method}: best of 9 networks")
     path.write_text(load_architecture(path).model_copy(update={"evidence": evidence}).to_json())
-    for place in ("probes/a d/seed-1000", "finals/a d/seed-1002", "finals/d d/seed-1001"):
+    for place in (
+        "trainings/half/a d/seed-1000",
+        "trainings/full/a d/seed-1002",
+        "trainings/full/d d/seed-1001",
+    ):
         (folder / place).mkdir(parents=True, exist_ok=True)
 
 
-@pytest.mark.parametrize(("method", "seed"), [("finals", 1001), ("predictor", 1000)])
+@pytest.mark.parametrize(("method", "seed"), [("trained", 1001), ("predictor", 1000)])
 def test_seeds_of_the_trainings_that_chose_are_refused(
     experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str], method: str, seed: int
 ) -> None:
@@ -49,7 +53,7 @@ def test_seeds_of_the_trainings_that_chose_are_refused(
 def test_seeds_of_trainings_that_did_not_choose_are_taken(
     experiment_file: Path, derived: Path
 ) -> None:
-    trained_in(derived, "finals")
-    assert contestants(plan_of(experiment_file, derived, "compare.seeds=[0, 1, 1003]", ALONE))
+    trained_in(derived, "trained")
+    assert entries_of(plan_of(experiment_file, derived, "compare.seeds=[0, 1, 1003]", ALONE))
     trained_in(derived, "argmax")
-    assert contestants(plan_of(experiment_file, derived, "compare.seeds=[1001]", ALONE))
+    assert entries_of(plan_of(experiment_file, derived, "compare.seeds=[1001]", ALONE))

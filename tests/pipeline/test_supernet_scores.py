@@ -39,7 +39,7 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished search whose slots share weights two apart."""
     folder = tmp_path_factory.mktemp("tied")
     with without_figures(folder):
-        options = settings("model.tie_slots=2", "search.steps=12")
+        options = settings("model.tie_blocks=2", "search.steps=12")
         run(search, write_experiment(folder), "--run", folder / "run", *options)
     return folder / "run"
 
@@ -55,7 +55,7 @@ def derived_model(plan: RunPlan, letters: str) -> Any:
     net = load_supernet(plan)
     model = build_model(
         Architecture.model_validate(
-            {"name": "x", "slots": layout_of(plan, letters), "tokenizer": {"digest": ""}}
+            {"name": "x", "blocks": layout_of(plan, letters), "tokenizer": {"digest": ""}}
             | plan.sizes
         )
     )

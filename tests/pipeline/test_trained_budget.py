@@ -20,7 +20,7 @@ MOST_MS = LIMIT * 6.4
 @pytest.fixture
 def plan(plan_with: PlanWith, clock: Clock) -> RunPlan:
     clock.off = 0.03
-    return plan_with(f"model.slots={SLOTS}", f"derive.budget.latency={LIMIT}x")
+    return plan_with(f"model.n_blocks={SLOTS}", f"derive.budget.latency={LIMIT}x")
 
 
 def nats(layout: Layout) -> float:
@@ -49,7 +49,7 @@ class Trainings:
         return derivation(plan, config, self)
 
 
-@pytest.mark.parametrize("method", ["finals", "predictor"])
+@pytest.mark.parametrize("method", ["trained", "predictor"])
 @pytest.mark.parametrize("off", [0.0, 0.03])
 def test_the_answer_keeps_the_budget_when_it_is_measured(
     plan: RunPlan, clock: Clock, method: str, off: float
@@ -59,10 +59,10 @@ def test_the_answer_keeps_the_budget_when_it_is_measured(
     trainings = Trainings()
     architecture = trainings.derive(plan, method).architecture
     trained = {*trainings.layouts.values()}
-    assert architecture.slots in trained
+    assert architecture.blocks in trained
     assert max(map(true_ms, trained)) <= MOST_MS * (1 + 2 * off + 1e-9)
     (timed,) = architecture.costs.times
-    assert timed.ms == pytest.approx(true_ms(architecture.slots))
+    assert timed.ms == pytest.approx(true_ms(architecture.blocks))
     assert timed.ms <= timed.most_ms == pytest.approx(MOST_MS)
 
 
@@ -70,14 +70,14 @@ def test_doubts_about_a_table_are_said(
     plan: RunPlan, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock.off = 0.3
-    Trainings().derive(plan, "finals")
+    Trainings().derive(plan, "trained")
     assert "warning: latency: the table may not be trusted: " in capsys.readouterr().err
 
 
 def test_a_width_that_was_filled_afterwards_is_said_to_be_untrained(plan_with: PlanWith) -> None:
-    plan = plan_with(f"model.slots={SLOTS}", "derive.budget.parameters=1.2x")
-    filled = Trainings().derive(plan, "finals", fill="d_ffn").architecture
+    plan = plan_with(f"model.n_blocks={SLOTS}", "derive.budget.parameters=1.2x")
+    filled = Trainings().derive(plan, "trained", fill="d_ffn").architecture
     assert filled.evidence is not None
     assert filled.evidence.budget is not None
-    assert any(slot.label.startswith("dense_") for slot in filled.slots)
+    assert any(slot.label.startswith("dense_") for slot in filled.blocks)
     assert filled.evidence.budget.endswith("x, not trained or scored so wide")

@@ -27,7 +27,7 @@ from tests.runs import ROOT, Capture, refused, run, run_jobs_here, settings
 METHOD = ("--method", "predictor")
 # A space of six networks: all of them are probed.
 SMALL = settings(
-    "model.slots=2", "model.candidates=[attention, dense, identity]", "derive.probes.finalists=1",
+    "model.n_blocks=2", "model.candidates=[attention, dense, identity]", "derive.trainings.best=1",
     "retrain.steps=8", "retrain.optimiser.warmup_steps=1",
 )  # fmt: skip
 
@@ -64,28 +64,28 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     predict: Derive, experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture
 ) -> None:
     folder = tmp_path / "run"
-    run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)
+    run(derive, experiment_file, "--run", folder, "--method", "trained", *SMALL)
     chosen = load_architecture(folder / "architecture.json")
-    assert chosen.name == "finals-0"
+    assert chosen.name == "trained-0"
     assert chosen.evidence is not None
     assert "the rule is the answer" in chosen.evidence.method
-    assert not (folder / "probes").exists()
-    assert (folder / "architectures/finals-0.csv").exists()
+    assert not (folder / "trainings/half").exists()
+    assert (folder / "architectures/trained-0.csv").exists()
     assert (folder / "trainings.png").exists()
     assert len(set(jobs)) == len(jobs) > 1
     page = write_report(folder).read_text()
     assert "nothing is known about other layouts" not in page
     assert re.search(rf"{len(jobs)} trainings of 1 layout chose it by validation nats\.", page)
-    assert '<a href="#probes">' in page
+    assert '<a href="#trainings">' in page
     capsys.readouterr()
     run(retrain, folder)
     assert "trained anew: by the trainings that chose this layout" in capsys.readouterr().out
     before = len(jobs)
-    run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)
+    run(derive, experiment_file, "--run", folder, "--method", "trained", *SMALL)
     assert len(jobs) == before, "nothing is trained twice"
 
 
-@pytest.mark.parametrize("method", ["finals", "predictor"])
+@pytest.mark.parametrize("method", ["trained", "predictor"])
 def test_how_many_trainings_are_to_come_is_said_before_the_first_one(
     experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture, method: str
 ) -> None:
@@ -121,23 +121,23 @@ def test_probes_are_of_half_length_and_finals_of_full(
     run_dir = tmp_path / "run"
     results = {
         kind: {
-            path.relative_to(run_dir / kind).parts[:2]: json.loads(path.read_text())
-            for path in (run_dir / kind).glob("*/seed-*/retrain/*/seed-*/result.json")
+            path.relative_to(run_dir / "trainings" / kind).parts[:2]: json.loads(path.read_text())
+            for path in (run_dir / "trainings" / kind).glob("*/seed-*/retrain/*/seed-*/result.json")
         }
-        for kind in ("probes", "finals")
+        for kind in ("half", "full")
     }
-    assert {result["steps"] for result in results["probes"].values()} == {4}
-    assert {result["steps"] for result in results["finals"].values()} == {8}
-    assert {seed for _, seed in results["probes"]} == {"seed-1000"}
-    assert {seed for _, seed in results["finals"]} == {"seed-1001", "seed-1002"}
-    assert len(results["probes"]) == 4
-    assert len(jobs) == 4 + len(results["finals"])
-    assert not list(run_dir.glob("*/*/seed-*/**/*.safetensors")), "weights are not kept"
+    assert {result["steps"] for result in results["half"].values()} == {4}
+    assert {result["steps"] for result in results["full"].values()} == {8}
+    assert {seed for _, seed in results["half"]} == {"seed-1000"}
+    assert {seed for _, seed in results["full"]} == {"seed-1001", "seed-1002"}
+    assert len(results["half"]) == 4
+    assert len(jobs) == 4 + len(results["full"])
+    assert not list(run_dir.glob("trainings/*/*/seed-*/**/*.safetensors")), "weights are not kept"
 
     rows = tried(run_dir)
-    assert [row["length"] for row in rows] == ["half"] * 4 + ["full"] * len(results["finals"])
+    assert [row["length"] for row in rows] == ["half"] * 4 + ["full"] * len(results["full"])
     for row in rows:
-        kind, seed = ("probes", 1000) if row["length"] == "half" else ("finals", 1000)
+        kind, seed = ("half", 1000) if row["length"] == "half" else ("full", 1000)
         folder = row["layout"].replace(" ", ""), f"seed-{seed + int(row['seed'])}"
         assert float(row["valid_nats"]) == results[kind][folder]["valid"]["nats_per_token"]
     assert architecture.name == "predictor-0"
@@ -165,9 +165,9 @@ def test_what_is_trained_is_not_trained_again(
     assert len(jobs) == count
     name, seed = jobs[2].split(", seed ")
     # Killed between a training's result and the end of its weights.
-    left = next(tmp_path.glob("run/probes/*/seed-*/retrain/*/seed-*")) / "last.safetensors"
+    left = next(tmp_path.glob("run/trainings/half/*/seed-*/retrain/*/seed-*")) / "last.safetensors"
     left.touch()
-    shutil.rmtree(tmp_path / "run" / "probes" / name.replace(" ", "") / f"seed-{seed}")
+    shutil.rmtree(tmp_path / "run" / "trainings/half" / name.replace(" ", "") / f"seed-{seed}")
     assert predict() == first
     assert jobs[count:] == [jobs[2]]
     assert not left.exists()
@@ -195,11 +195,11 @@ def test_probes_of_another_experiment_or_text_are_refused(
         derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL,
         *settings("model.d_model=24"),
     )  # fmt: skip
-    assert "probes: holds another experiment (model.d_model is 16 there and 24 here)" in line
+    assert "half: holds another experiment (model.d_model is 16 there and 24 here)" in line
     for text in tmp_path.glob("*.txt"):
         text.write_text(text.read_text() + "More.\n")
     line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL)
-    assert "probes: was begun with another text (its hash is " in line
+    assert "half: was begun with another text (its hash is " in line
 
 
 def test_a_training_that_diverged_counts_and_is_not_begun_again(

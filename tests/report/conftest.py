@@ -33,7 +33,7 @@ CSV_HEAD = (
 )
 CSV_ROWS = (
     "argmax-0,a d a d i d,1,1234567,2410000.0,3.456,4.1,60.3403,2.05,4.0,searched,,,,\n"
-    "interleaved,a d a d a d,1,1300000,2810000.0,,4.12,61.5592,2.0561,4.02,opponent,,,,\n"
+    "interleaved,a d a d a d,1,1300000,2810000.0,,4.12,61.5592,2.0561,4.02,baseline,,,,\n"
 )
 
 
@@ -102,7 +102,7 @@ class Maker:
         content = {
             "version": 1,
             "name": name,
-            "slots": [{"kind": "dense", "label": label} for label in layout],
+            "blocks": [{"kind": "dense", "label": label} for label in layout],
             "costs": {"parameters": 1_234_567, "flops_per_token": 2_410_000.0},
             "evidence": {"method": "argmax", "pi": [{label: 0.625} for label in layout]},
         }
@@ -152,7 +152,7 @@ SPACE: dict[str, BaseDistribution] = {
     "search.tau.schedule": CategoricalDistribution(["linear", "cosine", "step"]),
     "search.tau.end": FloatDistribution(0.05, 1.0, log=True),
     "search.tau.start": FloatDistribution(1.0, 5.0),
-    "model.slots": IntDistribution(4, 8, step=2),
+    "model.n_blocks": IntDistribution(4, 8, step=2),
     "search.tau.stairs": IntDistribution(2, 8),
 }
 
@@ -166,7 +166,7 @@ class Sweeper:
         values = changed.get("values", values)
         known = {
             "state": "done", "baseline": number == 0, "values": values,
-            "params": {"model.slots": 6}, "seeds": {"0": values} if values else {},
+            "params": {"model.n_blocks": 6}, "seeds": {"0": values} if values else {},
             "layout": "a d i", "parameters": 1_234_567, "flops_per_token": 2.41e6,
             "elapsed_s": 12.5, "host": "pc",
         }  # fmt: skip
@@ -180,12 +180,12 @@ class Sweeper:
                 "search.tau.schedule": chance.choice(["linear", "cosine", "step"]),
                 "search.tau.end": math.exp(chance.uniform(math.log(0.05), 0.0)),
                 "search.tau.start": chance.uniform(1.0, 5.0),
-                "model.slots": chance.choice([4, 6, 8]),
+                "model.n_blocks": chance.choice([4, 6, 8]),
             }
             if params["search.tau.schedule"] == "step":
                 params["search.tau.stairs"] = chance.randint(2, 8)
-            bits = 2.2 - 0.02 * params["model.slots"] + chance.gauss(0.0, 0.01)
-            flops = 3e5 * params["model.slots"] + chance.uniform(0, 3e5)
+            bits = 2.2 - 0.02 * params["model.n_blocks"] + chance.gauss(0.0, 0.01)
+            flops = 3e5 * params["model.n_blocks"] + chance.uniform(0, 3e5)
             state = "done"
             if broken and number:
                 state = {3: "failed", 5: "pruned", 8: "running"}.get(number % 10, "done")

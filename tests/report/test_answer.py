@@ -36,7 +36,7 @@ def csv_rows(names, slots, seeds):
     return "".join(
         f"{name},{'a ' * slots},{seeds},1000,2e6,{3.4 - 0.9 * (not i)},"
         f"{4.4 + 0.02 * bool(i) + 0.001 * (9 - i) * bool(i)},80,2.0,4.0,"
-        f"{'opponent' if i else 'searched'},,,,\n"
+        f"{'baseline' if i else 'searched'},,,,\n"
         for i, name in enumerate(names)
     )
 
@@ -67,7 +67,7 @@ def test_the_reference_and_the_strongest_stand_beside_the_chosen_one(make):
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)<small>([^<]+)', first)
     assert heads == [
         ("argmax-0", "chosen"), ("interleaved", "the reference"),
-        *((f"rule-{i}", "opponent") for i in (6, 5, 4, 3)),
+        *((f"rule-{i}", "baseline") for i in (6, 5, 4, 3)),
     ]  # fmt: skip
     assert '<a href="#layouts">3 more below</a>' in first
     assert first.count('<ol class="stack"') == 6

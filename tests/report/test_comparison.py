@@ -11,7 +11,7 @@ from report.comparison_figure import scatter
 from report.plotting import png
 
 
-def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="opponent"):
+def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="baseline"):
     return f"{name},{layout},2,1000,{flops},{latency},4.0,54.6,{bits},,{role},,,,\n"
 
 
@@ -66,9 +66,9 @@ def test_the_figure_shows_bits_against_latency_and_flops(make, role):
         for axes in figure.axes
     )
     assert by_latency == {role: [[3.456, 2.05]]}
-    assert by_flops == {role: [[2.41e6, 2.05]], "opponent": [[2.81e6, 2.0561]]}
+    assert by_flops == {role: [[2.41e6, 2.05]], "baseline": [[2.81e6, 2.0561]]}
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [role, "opponent"]
+    assert [text.get_text() for text in legend.get_texts()] == [role, "baseline"]
     names = [[text.get_text() for text in axes.texts] for axes in figure.axes]
     assert names == [["argmax-0"], ["argmax-0", "interleaved"]]
     assert png(figure)
@@ -122,7 +122,7 @@ def with_relatives(make, *names, latency="3.4", layout="a d", words=""):
     """A comparison beside interleaved."""
     relative, rows = "0.661234" if latency else "", ""
     for place, name in enumerate(names):
-        role, equal = ("opponent", "FLOPs latency") if place else ("front", "parameters")
+        role, equal = ("baseline", "FLOPs latency") if place else ("front", "parameters")
         rows += f"{name},{layout},3,1234567,2.41e6,{latency},4.1,60.34,2.05,4.0,{role},"
         rows += f"{words},{relative},1.04321,{equal}\n"
     return read_comparison(make.comparison(rows, reference="interleaved", verdict="better",
@@ -154,7 +154,7 @@ def test_what_is_relative_stands_side_by_side_and_what_is_equal_is_letters(make)
 
 
 @pytest.mark.parametrize("words", ["", "12345.678"])
-def test_the_table_of_today_fits_a_hundred_columns_and_tells_the_opponents_apart(make, words):
+def test_the_table_of_today_fits_a_hundred_columns_and_tells_the_baselines_apart(make, words):
     names = ("argmax-0-latency0.65x", "interleaved_short-12", "interleaved_narrow-1792")
     for layout in ("a d " * 12, "a dense_1792 " * 6, "mixture_of_experts " * 12):
         comparison = with_relatives(make, *names, latency="123.456", layout=layout, words=words)

@@ -52,7 +52,7 @@ def test_the_figure_shows_the_finals_and_the_front_and_the_table_what_was_forese
 ) -> None:
     trainings = read_trainings(folder)
     assert trainings is not None
-    assert [*trainings.finals.index] == ["a d d", "a a d"], "the answer first"
+    assert [*trainings.full.index] == ["a d d", "a a d"], "the answer first"
     (axes,) = trainings_figure(trainings).axes
     trained = next(line for line in axes.lines if line.get_marker() == "D")
     np.testing.assert_allclose(trained.get_xydata(), [[700, 4.21], [900, 4.32]])
@@ -73,7 +73,7 @@ def test_the_answer_is_what_was_chosen_though_more_were_expected_of_another(fold
     (folder / "architectures/predictor-0.csv").write_text(HEAD + rows)
     trainings = read_trainings(folder)
     assert trainings is not None
-    assert [*trainings.finals.index] == ["a a d", "a d d"]
+    assert [*trainings.full.index] == ["a a d", "a d d"]
 
 
 def test_how_many_trainings_chose_it_and_which_layout_is_next_is_one_sentence(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_without_probes_the_table_has_no_place_for_what_they_foresaw(folder: Pat
     path.write_text("\n".join([*lines, once]) + "\n")
     trainings = read_trainings(folder)
     assert trainings is not None
-    assert trainings.finals.index[0] == "a d d", "what was trained once is no answer"
+    assert trainings.full.index[0] == "a d d", "what was trained once is no answer"
     section = trainings_section(folder)
     assert section is not None
     assert "foreseen" not in section.body

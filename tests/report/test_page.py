@@ -98,7 +98,7 @@ def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("architecture.json", '{"slots": [3]}'),
+        ("architecture.json", '{"blocks": [3]}'),
         ("retrain/par-5/seed-0/result.json", '{"name": "par-5", "seed": 0, "parameters": "many"}'),
         ("retrain/par-5/seed-0/metrics.jsonl", "3,\n"),
         ("search/seed-0/environment.json", "[]"),

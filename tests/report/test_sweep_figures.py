@@ -95,7 +95,7 @@ def test_a_slice_has_a_panel_per_setting_with_its_trials_what_explains_most_firs
     finished = sorted(done(sweeper.many(30)), key=lambda row: row.number)
     panels = {axes.get_xlabel(): axes for axes in slices(finished, SPACE, 0, BITS).axes}
     first, *_ = panels
-    assert first == "model.slots"
+    assert first == "model.n_blocks"
     end, stairs, schedule = (panels[f"tau.{key}"] for key in ("end", "stairs", "schedule"))
     wanted = [[row.params["search.tau.end"], row.values[0]] for row in finished]
     assert marks(end, "finished") == wanted

@@ -22,7 +22,7 @@ def page_of(run, sweep, figures=()):
 
 def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
     rows = [
-        *(sweeper.row(n, values=[2.05 - 0.01 * n], params={"model.slots": n}) for n in range(4)),
+        *(sweeper.row(n, values=[2.05 - 0.01 * n], params={"model.n_blocks": n}) for n in range(4)),
         sweeper.row(4, state="failed", reason="killed for memory", attempts=3),
         sweeper.row(5, state="pruned"),
     ]

@@ -65,16 +65,16 @@ def test_keys_are_as_short_as_they_can_be():
         "search.tau.end": "tau.end",
         "end": "end",
     }
-    assert short_keys(["model.slots"], least=2) == {"model.slots": "model.slots"}
+    assert short_keys(["model.n_blocks"], least=2) == {"model.n_blocks": "model.n_blocks"}
 
 
 def small(sweeper):
     return [
-        sweeper.row(0, values=[2.05], params={"search.tau.end": 0.3, "model.slots": 6}),
+        sweeper.row(0, values=[2.05], params={"search.tau.end": 0.3, "model.n_blocks": 6}),
         sweeper.row(
             1,
             values=[2.01234567],
-            params={"search.tau.end": 0.123456789, "model.slots": 8, "search.tau.stairs": 3},
+            params={"search.tau.end": 0.123456789, "model.n_blocks": 8, "search.tau.stairs": 3},
             seeds={"0": [2.0], "10": [2.02469134]},
             attempts=2,
         ),
@@ -82,7 +82,7 @@ def small(sweeper):
             2,
             state="failed",
             reason='out of memory,\n"killed"',
-            params={"model.slots": 4},
+            params={"model.n_blocks": 4},
             layout=None,
             parameters=None,
             flops_per_token=None,
@@ -95,9 +95,9 @@ def small(sweeper):
 def test_the_text_table_is_this(sweeper):
     assert text_table(small(sweeper)[::-1], [BITS]) == (
         "trial   state  retrained  layout  settings\n"
-        "---------------------------------------------------------------\n"
-        "    1    done     2.0123     adi  end 0.1235, slots 8, stairs 3\n"
-        "   *0    done     2.0500     adi  end 0.3, slots 6\n"
+        "------------------------------------------------------------------\n"
+        "    1    done     2.0123     adi  end 0.1235, n_blocks 8, stairs 3\n"
+        "   *0    done     2.0500     adi  end 0.3, n_blocks 6\n"
         '    2  failed          -       -  out of memory,\\n"killed"\n'
         "* the file's own values"
     )
@@ -105,7 +105,7 @@ def test_the_text_table_is_this(sweeper):
 
 def test_the_csv_is_this(sweeper):
     assert csv_text(small(sweeper), [BITS]) == (
-        "number,state,reason,baseline,retrained,model.slots,search.tau.end,search.tau.stairs,"
+        "number,state,reason,baseline,retrained,model.n_blocks,search.tau.end,search.tau.stairs,"
         "seed_0.retrained,seed_10.retrained,layout,parameters,flops_per_token,attempts,elapsed_s,"
         "host\n"
         "0,done,,true,2.05,6,0.3,,2.05,,a d i,1234567,2410000.0,1,12.5,pc\n"

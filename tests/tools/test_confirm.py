@@ -65,7 +65,7 @@ def test_the_verdict_is_that_of_the_paired_interval(
             [],
             "validate_every: tiny has 10, other 7;",
         ),
-        ("slots: 4", "slots: 3", LOSSY, "data.tokenizer: it does not give the text back exactly"),
+        ("n_blocks: 4", "n_blocks: 3", LOSSY, "data.tokenizer: it does not give the text back"),
         ("", "", [], "tiny and other are the same experiment"),
     ],
 )
@@ -93,7 +93,7 @@ def test_seeds_of_a_sweep_are_refused(
 ) -> None:  # fmt: skip
     monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: pytest.fail("it trains"))
     files = [experiment_file, tmp_path / "other.yaml"]
-    files[1].write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
+    files[1].write_text(experiment_file.read_text().replace("n_blocks: 4", "n_blocks: 3"))
     add_sweep(files[place], trials=2, more="  seeds: [4, 6]\n")
     arguments = [*files, "--run", tmp_path / "run", "--seeds", "5,6"]
     said = refused(confirm.main, capsys, *arguments).splitlines()[-1]
@@ -109,15 +109,15 @@ def test_every_seed_is_a_derivation_of_its_own(
     jobs: list[Any] = []
     monkeypatch.setattr("pipeline.compare.run_all", lambda given, **how: jobs.extend(given))
     sides = {
-        "finals": load_experiment(experiment_file, ["derive.method=finals"]),
+        "trained": load_experiment(experiment_file, ["derive.method=trained"]),
         "random": load_experiment(experiment_file, ["derive.method=random", "derive.seed=7"]),
     }
     train_sides(sides, [100, 101], tmp_path, workers=1, stop=StopRequest())
     made = [(job.name, job.experiment.run.seed, job.experiment.derive.seed) for job in jobs]
     assert made == [
-        ("finals, seed 100", 100, 100),
+        ("trained, seed 100", 100, 100),
         ("random, seed 100", 100, 107),
-        ("finals, seed 101", 101, 101),
+        ("trained, seed 101", 101, 101),
         ("random, seed 101", 101, 108),
     ]
 
@@ -138,7 +138,7 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
 
     monkeypatch.setattr("pipeline.compare.unlike_conditions", unlike)
     other = tmp_path / "three.yaml"
-    other.write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
+    other.write_text(experiment_file.read_text().replace("n_blocks: 4", "n_blocks: 3"))
     arguments = [str(experiment_file), str(other), "--run", str(tmp_path / "run"), *SMALL]
     arguments += ["--seeds", "7,8", "--workers", "2"]
     assert confirm.main(arguments) == 0

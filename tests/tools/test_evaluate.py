@@ -42,7 +42,7 @@ def save_folder(folder: Path, *layout: Any) -> Path:
     architecture = Architecture(
         name="made",
         d_model=D_MODEL,
-        slots=layout,
+        blocks=layout,
         softmax=SoftmaxConfig(cutoffs=(100, 200)),
         vocabulary_size=tokenizer.vocabulary_size,
         tokenizer={"digest": tokenizer.digest},

@@ -117,7 +117,9 @@ def test_a_prompt_comes_from_the_command_line_a_file_or_stdin(
 def test_samples_read_the_prompt_once_and_are_those_of_the_next_seeds(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main([str(folder), "--prompt", LONG, "--count", "3", "--tokens", "20"]) == 0
+    assert (
+        command.main([str(folder), "--prompt", LONG, "--num-samples", "3", "--tokens", "20"]) == 0
+    )
     printed = capsys.readouterr()
     texts = [text_after(folder, LONG, 20, seed) for seed in range(3)]
     assert printed.out == "".join(f"== seed {i}\n{text}\n" for i, text in enumerate(texts))

@@ -66,7 +66,7 @@ def write_commands(run: Path, experiment_file: Path) -> None:
 def made_up_run(run: Path, experiment_file: Path) -> Path:
     """Searches of two seeds, a layout, two more trainings, and a comparison."""
     for seed in (0, 1):
-        table = "step,slot,pi\n1,0,0.5\n1,1,0.5\n"
+        table = "step,block,pi\n1,0,0.5\n1,1,0.5\n"
         folder = run / "search" / f"seed-{seed}"
         write_phase(folder, experiment_file, seed, pi_npz="pi", pi_csv=table)
     for name in (CHOSEN, RIVAL):
@@ -226,7 +226,7 @@ def test_a_hostile_archive_is_refused_in_one_line(
             opened.writestr(name, content)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    line = refused(replay, capsys, bad, "--anyway")
+    line = refused(replay, capsys, bad, "--force")
     assert line.startswith(f"{bad}: ")
     assert words in line
     assert sorted(tmp_path.rglob("*")) == before
@@ -334,7 +334,7 @@ def test_what_differs_here_is_said_beforehand(
     assert expected_of(original, tmp_path / "same", inputs, {}) == []
 
 
-def test_a_replay_needs_anyway_where_something_differs_and_check_runs_nothing(
+def test_a_replay_needs_force_where_something_differs_and_check_runs_nothing(
     original: Path, tmp_path: Path, inputs: dict[str, str], capsys: Capture
 ) -> None:
     arguments = [original / "run.zip", "--run", tmp_path / "new"]
@@ -344,7 +344,7 @@ def test_a_replay_needs_anyway_where_something_differs_and_check_runs_nothing(
     assert f"differs: torch was {FACTS['torch']}, is " in out
     assert "python search.py x.yaml --seeds 0,1\n" in out
     assert code_of(replay, *arguments) == 2
-    assert "--anyway makes the run all the same" in capsys.readouterr().err
+    assert "--force runs it all the same" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

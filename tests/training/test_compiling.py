@@ -33,7 +33,7 @@ def losses(estimator: str, data: str, **options: object) -> list[torch.Tensor]:
     ("estimator", "data"),
     [
         ("soft", "shared"),
-        *((name, "prequential") for name in ("single_path", "two_path", "spos")),
+        *((name, "next_batch") for name in ("single_path", "two_path", "spos")),
     ],
 )
 def test_a_search_compiled_gives_the_numbers_of_one_that_is_not(estimator: str, data: str) -> None:

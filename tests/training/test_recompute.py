@@ -23,7 +23,7 @@ ALL_DROPOUT = Dropout(residual=0.2, embedding=0.1, attention=0.3, dense=0.4)
 
 def supernet(
     dtype: torch.dtype = torch.float64,
-    tie_slots: int | None = None,
+    tie_blocks: int | None = None,
     kinds: Sequence[Any] = KINDS,
 ) -> LanguageModel:
     """These kinds in four slots, with dropout everywhere."""
@@ -35,7 +35,7 @@ def supernet(
         vocabulary_size=tiny.VOCABULARY,
         softmax=config.softmax,
         dropout=ALL_DROPOUT,
-        tie_slots=tie_slots,
+        tie_blocks=tie_blocks,
     ).to(dtype)
 
 
@@ -51,7 +51,7 @@ def search_step(
 
 def all_of_a_run(forward: Forward, estimator: str, **options: Any) -> list[Tensor]:
     """Metrics, weights, buffers, gradients, moments, alpha, memories, random numbers, in a row."""
-    made = {name: options.pop(name) for name in ("tie_slots", "dtype", "kinds") if name in options}
+    made = {name: options.pop(name) for name in ("tie_blocks", "dtype", "kinds") if name in options}
     steps = options.pop("steps", 6)
     step, state = search_step(supernet(**made), forward, estimator, **options)
     torch.manual_seed(7)
@@ -67,7 +67,7 @@ def all_of_a_run(forward: Forward, estimator: str, **options: Any) -> list[Tenso
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("data", ["prequential", "shared"])
+@pytest.mark.parametrize("data", ["next_batch", "shared"])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_a_search_is_the_same_bit_for_bit(estimator: str, data: str, parts: int) -> None:
     forward = replace(FORWARD, micro_batches=parts)
@@ -80,9 +80,9 @@ def test_a_search_is_the_same_bit_for_bit(estimator: str, data: str, parts: int)
 @pytest.mark.parametrize(
     ("estimator", "options"),
     [
-        ("straight_through", {"tie_slots": 2}),
+        ("straight_through", {"tie_blocks": 2}),
         ("straight_through", {"dtype": torch.float32}),
-        ("soft", {"tie_slots": 2, "dtype": torch.float32}),
+        ("soft", {"tie_blocks": 2, "dtype": torch.float32}),
     ],
 )
 def test_so_it_is_with_tied_slots_and_under_autocast(
@@ -98,7 +98,7 @@ def test_so_it_is_with_tied_slots_and_under_autocast(
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_so_is_every_registered_kind_and_what_it_counts(kind: str) -> None:
     """Keys of clusters and choices of experts are counted in the first pass alone."""
-    forward, options = replace(FORWARD, micro_batches=2), {"tie_slots": 2, "steps": 1}
+    forward, options = replace(FORWARD, micro_batches=2), {"tie_blocks": 2, "steps": 1}
     kept = all_of_a_run(forward, "soft", kinds=(kind,), **options)
     again = all_of_a_run(replace(forward, recompute=True), "soft", kinds=(kind,), **options)
     assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))

@@ -127,9 +127,9 @@ def step_of(rate: float = 0.4, seed: int = 0) -> LayerDropoutStep:
     return LayerDropoutStep(weight_step(lr=0.1, kind="sgd"), rate, seed)
 
 
-def model_of(*layout: str, tie_slots: int | None = None) -> LanguageModel:
+def model_of(*layout: str, tie_blocks: int | None = None) -> LanguageModel:
     return tiny.language_model(
-        [list(tiny.candidates(kind)) for kind in layout], tie_slots=tie_slots
+        [list(tiny.candidates(kind)) for kind in layout], tie_blocks=tie_blocks
     )
 
 

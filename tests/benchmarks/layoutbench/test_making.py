@@ -22,8 +22,8 @@ from tests.runs import Capture, settings
 
 TWO = ["model.candidates=[attention, dense]", "retrain.steps=4", "search.steps=6"]
 TWO += ["retrain.optimiser.warmup_steps=1", "search.optimiser.warmup_steps=1", "costs.repeats=3"]
-SMALL = [*TWO, "model.slots=2"]
-FOUR = [*TWO, "model.slots=4"]
+SMALL = [*TWO, "model.n_blocks=2"]
+FOUR = [*TWO, "model.n_blocks=4"]
 
 
 @pytest.mark.slow

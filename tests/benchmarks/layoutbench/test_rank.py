@@ -57,7 +57,7 @@ def test_a_network_of_both_groups_is_one_layout(
     plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one dense block in three slots there is one network, which both groups draw."""
-    plan = plan_with("search.estimator=spos", "model.slots=3")
+    plan = plan_with("search.estimator=spos", "model.n_blocks=3")
     monkeypatch.setattr("benchmarks.layoutbench.rank.median_layout", lambda *_: (1, 2, 2))
     for seed in range(4):
         sample = sample_of(plan, [0], 9, 15, seed)

@@ -1,4 +1,4 @@
-"""Opponents and replays: what is spent, what is judged, and that draws follow their seeds."""
+"""Baselines and replays: what is spent, what is judged, and that draws follow their seeds."""
 
 from dataclasses import replace
 from itertools import product
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.layoutbench.methods import (
-    OPPONENTS,
+    BASELINES,
     Halving,
     LocalEvolution,
     RandomSearch,
@@ -65,7 +65,7 @@ def asked(method: Method, truth: Truth) -> tuple[list[Training], Answer]:
         (LocalEvolution, 0.0),
     ],
 )
-def test_an_opponent_spends_what_it_is_given_and_no_more(
+def test_an_baseline_spends_what_it_is_given_and_no_more(
     truth: Truth, method_of: type[RandomSearch], slack: float
 ) -> None:
     for number in range(5):
@@ -177,11 +177,11 @@ def test_intervals_hold_as_many_networks_as_they_say_where_the_model_is_right() 
 def test_a_contest_spends_the_same_on_all_and_both_pay_for_a_search(truth: Truth) -> None:
     good, bad = Proposals((best_of(truth.space), 0), 2.5), Proposals((63, 62), 1.5)
     alone, one = contest(truth, 8), contest(truth, 6, searches=[good, bad])
-    assert [*alone.costs] == [PREDICTOR, *OPPONENTS, FINALS]
-    for name in OPPONENTS:
+    assert [*alone.costs] == [PREDICTOR, *BASELINES, FINALS]
+    for name in BASELINES:
         assert (np.abs(alone.costs[name] - alone.costs[PREDICTOR]) < 1.3).all()
     regret = {name: regret_R.mean() for name, regret_R in alone.regrets_nats.items()}
-    assert regret.keys() == {PREDICTOR, *OPPONENTS, FINALS, "best rule", "oracle rule"}
+    assert regret.keys() == {PREDICTOR, *BASELINES, FINALS, "best rule", "oracle rule"}
     assert regret[PREDICTOR] <= 0.01 < 0.02 < regret["random search"]
     assert regret["oracle rule"] <= 0.005
     mean, half_width = alone.ahead("random search")

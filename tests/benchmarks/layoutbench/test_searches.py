@@ -40,7 +40,7 @@ def test_passes_validations_and_scored_layouts_are_counted(
     ("method", "more", "scored"),
     [
         ("predictor", [], 8),
-        ("finals", ["derive.top=20"], 16),
+        ("trained", ["derive.top=20"], 16),
         ("predictor", ["search.estimator=spos", "derive.evaluations=9"], 9),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_layout_costs_the_sum_of_its_slots_and_the_rest() -> None:
 
 
 def test_slots_that_share_weights_share_their_parameters() -> None:
-    shared = LayoutCost("parameters", {"attention": 5.0, "dense": 3.0}, 10.0, tie_slots=2)
+    shared = LayoutCost("parameters", {"attention": 5.0, "dense": 3.0}, 10.0, tie_blocks=2)
     assert not shared.additive
     assert shared([ATTENTION, DENSE, ATTENTION, DENSE]) == 18.0
     assert shared([ATTENTION, DENSE, DENSE, DENSE]) == 21.0

@@ -1,4 +1,4 @@
-"""No layout without a block that reads earlier tokens is derived, nor is one an opponent."""
+"""No layout without a block that reads earlier tokens is derived, nor is one a baseline."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ BLIND = [
 ]
 FEW: dict[str, Any] = {
     "samples": 300, "evaluations": 9, "population": 4, "generations": 1, "top": 3,
-    "probes": {"finalists": 1, "final_seeds": 1, "most": 40},
+    "trainings": {"best": 1, "seeds": 1, "half": 40},
 }  # fmt: skip
 
 
@@ -44,7 +44,7 @@ class Case:
         draw = self.draw = np.random.default_rng(seed)
         method = sorted({*DERIVATIONS} - {"layout"})[seed % (len(DERIVATIONS) - 1)]
         names: list[Any] = [READING[draw.integers(len(READING))], *draw.permutation(BLIND)[:2]]
-        if method in ("finals", "predictor", "interleaved", "par", "sandwich") or seed % 3 == 0:
+        if method in ("trained", "predictor", "interleaved", "par", "sandwich") or seed % 3 == 0:
             names = ["attention", "dense", *names[1:]]
         unique = {str(name): name for name in names}
         self.candidates = tiny.candidates(*unique.values())

@@ -104,7 +104,7 @@ def test_an_explicit_layout_is_taken_as_it_is() -> None:
     assert letters("layout", 5, layout="a d a i d") == "adaid"
     with pytest.raises(ValueError, match="layout: method layout needs one"):
         derive("layout", 5)
-    with pytest.raises(ValueError, match=r"'a d' has 2 slots, model\.slots is 5"):
+    with pytest.raises(ValueError, match=r"'a d' has 2 blocks, model\.n_blocks is 5"):
         derive("layout", 5, layout="a d")
     with pytest.raises(ValueError, match="position 2: 'x'"):
         derive("layout", 3, layout="a x d")

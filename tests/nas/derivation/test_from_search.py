@@ -192,16 +192,16 @@ def test_several_searches_are_averaged_in_alpha(tmp_path: Path) -> None:
         np.mean([one == two for one, two in itertools.combinations(each_RL[:, slot], 2)])
         for slot in range(2)
     ]
-    assert found.slots == pytest.approx(alike, abs=1e-6)
+    assert found.blocks == pytest.approx(alike, abs=1e-6)
 
 
 TWO_DENSE = [*LABELS, {"kind": "dense", "label": "dense_twin"}]
 
 
-@pytest.mark.parametrize("tie_slots", [None, 2])
+@pytest.mark.parametrize("tie_blocks", [None, 2])
 @pytest.mark.parametrize("method", ["top_k", "sampled", "beam", "evolution"])
 def test_no_table_of_scored_layouts_holds_a_network_twice(
-    tmp_path: Path, method: str, tie_slots: int | None
+    tmp_path: Path, method: str, tie_blocks: int | None
 ) -> None:
     candidates = tiny.candidates(*TWO_DENSE)
     labels = [candidate.label for candidate in candidates]
@@ -209,16 +209,16 @@ def test_no_table_of_scored_layouts_holds_a_network_twice(
     asked: list[Network] = []
 
     def score(layout: Layout) -> Score:
-        asked.append(network_of(layout, tie_slots))
+        asked.append(network_of(layout, tie_blocks))
         return table_score(tuple(each.model_copy(update={"label": each.kind}) for each in layout))
 
     config = DeriveConfig(method=method, top=60, samples=300, evaluations=60, population=20)
     path = write(tmp_path / "pi.npz", alpha_NLC, labels)
     request = Request(
-        config, candidates, SLOTS, lambda layout: 1.0, {0: path}, score=score, tie_slots=tie_slots
+        config, candidates, SLOTS, lambda layout: 1.0, {0: path}, score=score, tie_blocks=tie_blocks
     )
     derived = method_of(method)(request)
-    networks = [network_of(each.layout, tie_slots) for each in derived.considered]
+    networks = [network_of(each.layout, tie_blocks) for each in derived.considered]
     assert len(networks) >= 40
     assert len(set(networks)) == len(networks)
     assert asked == networks, "each was scored once"

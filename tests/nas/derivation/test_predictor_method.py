@@ -75,7 +75,7 @@ def test_every_choice_is_that_of_a_slow_reference(bench: Space, bench_results: R
     known |= {training: bench_results[training] for training in finals}
     mean_N, cov_NN = by_weights(features, known, method.deviations)
     assert answer.network == min(chosen, key=lambda n: mean_N[n])
-    assert list(answer.finalists) == sorted(chosen, key=lambda n: mean_N[n])
+    assert list(answer.ranked) == sorted(chosen, key=lambda n: mean_N[n])
     rule = min(chosen & set(bench.rules.values()), key=lambda n: mean_N[n])
     assert answer.best_rule == rule
     lead, sd = answer.lead
@@ -122,7 +122,7 @@ def test_a_finalist_of_which_one_final_diverged_is_not_the_answer(
     lost, kept = (t for t in finals if t.network == first.network)
     answer, _ = trained(method, bench, bench_results | {lost: np.inf, kept: 1.0})
     assert answer.network != first.network
-    assert answer.finalists[-1] == first.network
+    assert answer.ranked[-1] == first.network
 
 
 def test_the_lead_is_as_unsure_as_the_finals_lie_apart(

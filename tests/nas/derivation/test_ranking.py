@@ -17,11 +17,11 @@ LABELS = ("attention", "dense", "identity")
 CANDIDATES = tiny.candidates(*LABELS)
 
 
-def networks(tie_slots: int | None = None) -> Networks:
-    return Networks(CANDIDATES, tie_slots)
+def networks(tie_blocks: int | None = None) -> Networks:
+    return Networks(CANDIDATES, tie_blocks)
 
 
-def random_limits(slots: int, count: int, seed: int, tie_slots: int | None = None) -> list[Limit]:
+def random_limits(slots: int, count: int, seed: int, tie_blocks: int | None = None) -> list[Limit]:
     """Budgets over random costs, each of which most layouts keep."""
     generator = np.random.default_rng([seed, 1])
     limits = list[Limit]()
@@ -31,7 +31,7 @@ def random_limits(slots: int, count: int, seed: int, tie_slots: int | None = Non
             str(name),
             dict(zip(LABELS, cost_C.tolist(), strict=True)),
             generator.uniform(),
-            tie_slots,
+            tie_blocks,
         )
         layouts = generator.integers(3, size=(201, slots))
         costs = [cost(networks().layout(tuple(row))) for row in layouts.tolist()]
@@ -72,12 +72,12 @@ def test_networks_are_those_of_brute_force_over_3_to_the_8_with_three_budgets(
     assert ranked or not every
 
 
-@pytest.mark.parametrize("tie_slots", [None, 1, 2, 3])
-def test_every_network_comes_once_also_where_slots_share_weights(tie_slots: int | None) -> None:
-    of = networks(tie_slots)
+@pytest.mark.parametrize("tie_blocks", [None, 1, 2, 3])
+def test_every_network_comes_once_also_where_slots_share_weights(tie_blocks: int | None) -> None:
+    of = networks(tie_blocks)
     for seed in range(5):
         score_LC = np.random.default_rng(seed).normal(size=(5, 3))
-        for limits in ([], random_limits(5, 2, seed, tie_slots)):
+        for limits in ([], random_limits(5, 2, seed, tie_blocks)):
             assert list(networks_by_score(score_LC, of, limits)) == brute_force(
                 score_LC, of, limits
             )

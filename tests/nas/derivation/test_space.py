@@ -36,12 +36,12 @@ def networks_of(asked: Request) -> set[object]:
 
 
 @pytest.mark.parametrize("labels", [("attention", "dense", "identity"), ("dense", "attention")])
-@pytest.mark.parametrize("tie_slots", [None, 2])
+@pytest.mark.parametrize("tie_blocks", [None, 2])
 @pytest.mark.parametrize("most", [None, 7.0, 10.5])
 def test_every_network_within_the_limits_comes_once(
-    labels: tuple[str, ...], tie_slots: int | None, most: float | None
+    labels: tuple[str, ...], tie_blocks: int | None, most: float | None
 ) -> None:
-    asked = request(5 if most is None else 4, most, *labels, tie_slots=tie_slots)
+    asked = request(5 if most is None else 4, most, *labels, tie_blocks=tie_blocks)
     expected = networks_of(asked)
     if not expected:
         with pytest.raises(ValueError, match=r"no layout keeps all of derive\.budget"):

@@ -87,7 +87,7 @@ def weights(model: LanguageModel) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
+@pytest.mark.parametrize("data", ["shared", "split", "next_batch"])
 @pytest.mark.parametrize("estimator", ["soft", "straight_through", "single_path"])
 def test_alpha_moves_from_its_first_step_on_by_micro_batches_as_by_the_whole(
     data: str, estimator: str
@@ -110,14 +110,14 @@ def test_alpha_moves_from_its_first_step_on_by_micro_batches_as_by_the_whole(
 
 
 def test_alpha_moves_every_so_many_steps() -> None:
-    step, state = make(data="prequential", every=3)
+    step, state = make(data="next_batch", every=3)
     alphas = [torch.zeros(3, 3), *run(step, state, 12)]
     moved = [not torch.equal(a, b) for a, b in pairwise(alphas)]
     assert [index for index, flag in enumerate(moved) if flag] == [3, 6, 9]
 
 
 def test_the_last_alpha_step_has_learning_rate_0() -> None:
-    step, state = make(data="prequential")
+    step, state = make(data="next_batch")
     alphas = run(step, state, 12)
     assert torch.equal(alphas[-1], alphas[-2])
     assert step.plan.alpha_lr(11) == 0.0
@@ -131,7 +131,7 @@ def with_dropout(model: LanguageModel) -> None:
         slot.blocks["attention"].dropout = slot.blocks["dense"].dropout = 0.1
 
 
-@pytest.mark.parametrize("data", ["split", "prequential"])
+@pytest.mark.parametrize("data", ["split", "next_batch"])
 @pytest.mark.parametrize("forward", [{}, {"micro_batches": 2}, {"recompute": True}], ids=str)
 def test_the_weights_steps_do_not_depend_on_alphas(data: str, forward: dict[str, Any]) -> None:
     """Drawn uniformly, the weights hear nothing of alpha but through random numbers."""
@@ -156,7 +156,7 @@ def alpha_gradient(state: TrainState, step: SearchStep) -> torch.Tensor:
 
 def test_alphas_dropout_is_another_in_each_step_and_seed_and_the_same_again() -> None:
     def gradient(at: int = 5, seed: int = 0) -> torch.Tensor:
-        step, state = make(data="prequential")
+        step, state = make(data="next_batch")
         with_dropout(state.model)
         state.step = at
         # One noise for all, and tau changes the gradient's length alone: what differs is dropout.
@@ -171,9 +171,9 @@ def test_alphas_dropout_is_another_in_each_step_and_seed_and_the_same_again() ->
         assert not torch.allclose(one, other, atol=1e-3)
 
 
-def test_prequential_alpha_sees_the_batch_before_the_weights_train_on_it() -> None:
+def test_next_batch_alpha_sees_the_batch_before_the_weights_train_on_it() -> None:
     """The alpha step's gradient is that of the weights before this step on this step's batch."""
-    step, state = make(data="prequential")
+    step, state = make(data="next_batch")
     run(step, state, 4)
     batch = tiny.batch(seed=77)
     net, alpha_LC = state.model, state.parameters["alpha"]
@@ -202,7 +202,7 @@ LOSING = (
 
 
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS.keys() - {"spos"}))
-@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
+@pytest.mark.parametrize("data", ["shared", "split", "next_batch"])
 def test_a_blocks_auxiliary_loss_is_no_part_of_alphas_gradient(data: str, estimator: str) -> None:
     net = tiny.supernet("dense", *LOSING)
     step, state = make(data=data, estimator=estimator, warmup_fraction=0.0, model=net)
@@ -223,7 +223,7 @@ def test_a_blocks_auxiliary_loss_is_no_part_of_alphas_gradient(data: str, estima
     torch.testing.assert_close(alpha_LC.grad[slots], wanted_LC[slots], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("data", ["shared", "prequential"])
+@pytest.mark.parametrize("data", ["shared", "next_batch"])
 def test_a_draw_of_identity_everywhere_is_a_gradient_of_0(data: str) -> None:
     step, state = make(data=data, estimator="single_path", warmup_fraction=0.0)
     noise_LC = torch.tensor([[0.0, 0.0, 50.0]] * 3)
@@ -277,7 +277,7 @@ def test_the_auto_learning_rate_lets_alpha_travel_ten_but_never_faster_than_it_m
     assert sum(rates) == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize("data", ["split", "prequential"])
+@pytest.mark.parametrize("data", ["split", "next_batch"])
 def test_alphas_pass_asks_for_no_gradient_of_the_weights_and_keeps_none(data: str) -> None:
     step, state = make(data=data)
     run(step, state, 4)

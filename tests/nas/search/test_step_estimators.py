@@ -48,7 +48,7 @@ def weights_of(state: TrainState) -> dict[str, Tensor]:
 
 
 def test_both_steps_draw_the_same_candidates() -> None:
-    step, state = make("single_path", "straight_through", data="prequential")
+    step, state = make("single_path", "straight_through", data="next_batch")
     seen = set()
     for state.step in range(STEPS):
         drawn = [terms[0][0] for terms in step.mix(state)]
@@ -63,10 +63,10 @@ def test_both_steps_draw_the_same_candidates() -> None:
 
 def test_in_every_one_of_the_27_nets_alphas_gradient_has_the_closed_form() -> None:
     """dL/dalpha_j = y_j (a_j - sum_k y_k a_k) / tau, a_k the loss's slope in k's free weight."""
-    step, state = make("single_path", "straight_through", data="prequential")
+    step, state = make("single_path", "straight_through", data="next_batch")
     batch = tiny.batch(first=True)
     for drawn_L in product(range(3), repeat=3):
-        state = make("single_path", "straight_through", data="prequential")[1]
+        state = make("single_path", "straight_through", data="next_batch")[1]
         weight_LC = one_hot(torch.tensor(drawn_L), 3).double().requires_grad_()
         net = state.model
         h_BTD, _, _ = net(batch.input_BT, net.initial_state(2), all_terms(weight_LC))
@@ -95,7 +95,7 @@ def undrawn(names: Mapping[str, Any], drawn_L: tuple[int, ...]) -> set[str]:
 @pytest.mark.parametrize("alpha", ["straight_through", "soft"])
 def test_candidates_that_are_not_drawn_are_left_alone(alpha: str, kind: str) -> None:
     """No gradient, the same bits, the same optimiser state, though alpha's step computed them."""
-    step, state = make("single_path", alpha, kind=kind, data="prequential")
+    step, state = make("single_path", alpha, kind=kind, data="next_batch")
     optimiser = state.optimisers["weights"]
     drawing(step, (1, 0, 1))(state, tiny.batch(first=True))
     state.step += 1
@@ -145,8 +145,8 @@ def test_what_auto_and_null_are(settings: dict[str, Any], weights: str, alpha: s
 @pytest.mark.parametrize(
     ("weights", "alpha", "data", "hold"),
     [
-        ("single_path", "soft", "prequential", 4),
-        ("soft", "single_path", "prequential", 1),
+        ("single_path", "soft", "next_batch", 4),
+        ("soft", "single_path", "next_batch", 1),
         ("soft", "straight_through", "split", 4),
         ("soft", "soft", "split", 1),
         ("straight_through", "soft", "split", 4),
@@ -163,8 +163,8 @@ START_LC = torch.tensor([[0.3, -0.1, 0.7]] * 3)
 
 
 def test_alpha_may_learn_by_another_estimator_while_the_weights_see_uniform_draws() -> None:
-    step, state = test_step.make(estimator="spos", data="prequential")
-    learning, _ = test_step.make(estimator="spos", alpha_estimator="two_path", data="prequential")
+    step, state = test_step.make(estimator="spos", data="next_batch")
+    learning, _ = test_step.make(estimator="spos", alpha_estimator="two_path", data="next_batch")
     drawn = [[k for ((k, _),) in each.mix(state)] for each in (step, learning)]
     assert drawn[0] == drawn[1]
     state.parameters["alpha"].data = START_LC.clone()

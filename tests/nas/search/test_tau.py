@@ -86,7 +86,7 @@ def tau_of(step: SearchStep, state: TrainState) -> float:
     return torch.as_tensor(tau_now(step.plan, state, 0)).item()
 
 
-@pytest.mark.parametrize("data", ["prequential", "shared", "split"])
+@pytest.mark.parametrize("data", ["next_batch", "shared", "split"])
 def test_tau_holds_start_until_alphas_first_step_and_learns_from_there(data: str) -> None:
     step, state, hook = learning(data=data)
     go(step, state, hook, 11)

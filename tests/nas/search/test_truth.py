@@ -25,7 +25,7 @@ TOKENS, BACK, NOISE = 32, 3, 0.25
 BATCH, SEGMENT = 32, 32
 MODEL = ModelConfig.model_validate(
     {
-        "slots": 2,
+        "n_blocks": 2,
         "d_model": 16,
         "n_heads": 1,
         "d_ffn": 512,

@@ -24,7 +24,7 @@ def test_two_searches_by_hand() -> None:
     found = agreement([4, 9], np.array([[0, 0, 1, 0], [0, 0, 1, 1]]))
     by_chance = (5 / 8) ** 2 + (3 / 8) ** 2
     assert found.kappa == pytest.approx((0.75 - by_chance) / (1 - by_chance), abs=1e-6)
-    assert found.slots == (1, 1, 1, 0)
+    assert found.blocks == (1, 1, 1, 0)
     assert found.searches == (4, 9)
 
 
@@ -37,7 +37,7 @@ def test_full_agreement_is_1_and_one_candidate_everywhere_is_nothing() -> None:
     assert same.interval[1] == 1
     one = agreement([0, 1], np.zeros((2, 5), dtype=np.int64))
     assert (one.kappa, one.interval, one.p_by_chance) == (None, None, None)
-    assert one.slots == (1,) * 5
+    assert one.blocks == (1,) * 5
 
 
 def test_p_is_the_part_of_all_permutations_that_agree_as_much() -> None:

@@ -90,7 +90,7 @@ def test_of_several_comparisons_holms_p_values_decide_and_intervals_stay() -> No
         f"mine and par: no difference shown (the smallest visible one is {visible:.4f}"
     )
     assert line.endswith("over 3 retraining seeds, p 0.0548")
-    assert rule.startswith("shown is what has p below 0.05 by Holm's method over all 6 opponents")
+    assert rule.startswith("shown is what has p below 0.05 by Holm's method over all 6 baselines")
 
 
 def test_equal_layouts_are_seldom_called_better_or_worse() -> None:

@@ -112,10 +112,10 @@ def test_trials_that_are_not_done_keep_their_checkpoints(file: Path, tmp_path: P
 def architecture_text(undisturbed: Path, letters: str) -> str:
     (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
     one = load_architecture(path)
-    known = {slot.label: slot for slot in one.slots}
+    known = {slot.label: slot for slot in one.blocks}
     known["identity"] = {made.kind: made for made in default_candidates()}["identity"]
     layout = parse_layout(letters, list(known.values()))
-    return one.model_copy(update={"slots": layout, "evidence": None}).to_json()
+    return one.model_copy(update={"blocks": layout, "evidence": None}).to_json()
 
 
 def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
@@ -128,7 +128,7 @@ def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
         texts = [architecture_text(undisturbed, letters) for letters in layouts]
         runs = {str(seed): of_seed(1.0, text) for seed, text in enumerate(texts)}
         trial = create_trial(values=values, user_attrs={"runs": runs})
-        trial.params = {**SLOTS, "model.slots": 4 if number == 3 else 3}
+        trial.params = {**SLOTS, "model.n_blocks": 4 if number == 3 else 3}
         return Entry(number, (trial,))
 
     trials = [
@@ -159,7 +159,7 @@ def told(
     attributes: dict[str, Any] | None = None,
 ) -> optuna.Study:
     """A study in memory whose trials have 4, 3, 2 slots; the first is the baseline."""
-    points = [{**SLOTS, "model.slots": 4 - place} for place in range(len(trials))]
+    points = [{**SLOTS, "model.n_blocks": 4 - place} for place in range(len(trials))]
     made = memory_study(sweep, points)
     for state, values in trials:
         trial = made.ask()
@@ -290,7 +290,7 @@ GRID = (
     "sweep.sampler={kind: grid}",
     "sweep.trials=null",
     "search.tau={start: 0.3, end: 0.1}",
-    "sweep.space={model.slots: {choices: [3, 4]}, "
+    "sweep.space={model.n_blocks: {choices: [3, 4]}, "
     "search.tau.start: {low: 0.1, high: 0.4, step: 0.1}}",
 )
 
@@ -299,7 +299,7 @@ GRID = (
     ("settings", "baselines"),
     [
         ((), [0]),
-        (("model.slots=7",), []),
+        (("model.n_blocks=7",), []),
         (GRID, [6]),
     ],
 )
@@ -321,15 +321,15 @@ def test_a_missing_baseline_has_its_reason(
     file: Path, tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
     assert sweep_with(file, tmp_path, *settings).no_baseline == ""
-    why = "model.slots is 7 there, outside its range or choices"
-    assert sweep_with(file, tmp_path, *settings, "model.slots=7").no_baseline == why
+    why = "model.n_blocks is 7 there, outside its range or choices"
+    assert sweep_with(file, tmp_path, *settings, "model.n_blocks=7").no_baseline == why
 
 
 def test_the_chosen_experiment_has_its_values_and_its_full_length(
     file: Path, tmp_path: Path
 ) -> None:
     sweep = sweep_with(file, tmp_path, *SMALL)
-    params = {"search.tau.schedule": "linear", "search.tau.start": 0.7, "model.slots": 3}
+    params = {"search.tau.schedule": "linear", "search.tau.start": 0.7, "model.n_blocks": 3}
     chosen = chosen_experiment(sweep, params)
     assert chosen == with_settings(sweep.experiment, params)
     assert chosen.retrain == sweep.experiment.retrain
@@ -338,9 +338,9 @@ def test_the_chosen_experiment_has_its_values_and_its_full_length(
 
 def test_the_first_trial_has_the_file_s_own_values(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path)
-    first = {"search.tau.schedule": "linear", "search.tau.start": 1.0, "model.slots": 4}
+    first = {"search.tau.schedule": "linear", "search.tau.start": 1.0, "model.n_blocks": 4}
     assert points(sweep) == [first, {}, {}, {}]
-    assert points(sweep_with(file, tmp_path, "model.slots=7")) == [{}] * 4
+    assert points(sweep_with(file, tmp_path, "model.n_blocks=7")) == [{}] * 4
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_the_first_trial_has_the_file_s_own_values(file: Path, tmp_path: Path) -
         ("sweep.keep=all", True),
         ("run.log_every=3", True),
         ("run.threads=2", True),
-        ("compare.opponents=[par]", True),
+        ("compare.baselines=[par]", True),
         ("search.steps=31", False),
         ("model.dropout=0.2", False),
         ("run.validate_every=9", False),

@@ -82,7 +82,7 @@ def test_a_trial_shows_that_it_begins_validates_and_warns_each_kind_once(
     file = add_sweep(experiment_file, trials=2)
     sweep = sweep_of(load_experiment(file, ["sweep.objectives=[onehot]"]), tmp_path / "run")
     own = sweep.baseline or {}
-    study = memory_study(sweep, [own, {**own, "model.slots": 3}])
+    study = memory_study(sweep, [own, {**own, "model.n_blocks": 3}])
     progress = Progress(sweep, entries(study))
     objective = Objective(sweep, StopRequest(), threads=1)
     study.optimize(objective, n_trials=2, callbacks=[lambda *_: progress.show(entries(study))])

@@ -1,13 +1,13 @@
-"""Who is compared: the chosen layout, a Pareto front, and opponents, some of equal cost."""
+"""Who is compared: the chosen layout, a Pareto front, and baselines, some of equal cost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from model import Architecture, Evidence, Layout, Network, layout_letters
+from nas.baselines import BASELINES, TOLERANCE, Matching, NoBaseline, is_equal
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
 from nas.derivation.base import Derived
-from nas.opponents import OPPONENTS, TOLERANCE, Contest, NoOpponent, is_equal
 from pipeline.costs import cost_model
 from pipeline.derive import (
     architecture_of,
@@ -25,13 +25,13 @@ from training.run_dir import identity_hash
 from utils.kept import Kept
 from utils.screen import say
 
-FILE = "opponents.jsonl"
+FILE = "baselines.jsonl"
 # A name that no layout has.
 _CHOSEN = "the chosen one"
 
 
 def equal_cost(plan: RunPlan, chosen: Architecture) -> str:
-    """The cost that opponents share with the chosen layout; `auto` is what it was derived for."""
+    """The cost that baselines share with the chosen layout; `auto` is what it was derived for."""
     asked = plan.experiment.compare.equal
     if asked != "auto":
         return asked
@@ -39,14 +39,16 @@ def equal_cost(plan: RunPlan, chosen: Architecture) -> str:
     return "latency" if "latency" in timed else next(iter(timed), "flops")
 
 
-def contest(plan: RunPlan, chosen: Architecture, taken: frozenset[Network], count: int) -> Contest:
-    """What an opponent may ask; times are measured when they are asked for."""
-    cost, layout = equal_cost(plan, chosen), tuple(chosen.slots)
+def matching(
+    plan: RunPlan, chosen: Architecture, taken: frozenset[Network], count: int
+) -> Matching:
+    """What a baseline may ask; times are measured when they are asked for."""
+    cost, layout = equal_cost(plan, chosen), tuple(chosen.blocks)
     request = request_of(plan, plan.experiment.derive, [])
-    # Not the seed of a derivation: the same opponents whatever was derived.
+    # Not the seed of a derivation: the same baselines whatever was derived.
     request = replace(request, config=request.config.model_copy(update={"seed": 0}))
     shares = _timed if cost in WORKLOADS else _counted
-    return Contest(request, layout, taken, count, cost, *shares(plan, cost, layout))
+    return Matching(request, layout, taken, count, cost, *shares(plan, cost, layout))
 
 
 # Costs as multiples of the chosen layout's: predicted of one, and measured of several.
@@ -63,7 +65,7 @@ def _counted(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
         return (table if known else costs.counted(cost, [*dict.fromkeys(layout)]))(layout)
 
     if not (whole := count(chosen)):
-        raise NoOpponent(
+        raise NoBaseline(
             f"compare.equal: {layout_letters(chosen)} has a {cost} of 0, which nothing else can be "
             "a multiple of; give another cost"
         )
@@ -73,7 +75,7 @@ def _counted(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
     """Shares by the table, and as they are measured.
 
-    What was measured is kept in RUN/opponents.jsonl: again it would differ a little, and a
+    What was measured is kept in RUN/baselines.jsonl: again it would differ a little, and a
     comparison that goes on would meet others.
     """
     costs = cost_model(plan)
@@ -99,11 +101,11 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 
 
 @dataclass
-class Contestant:
+class Entry:
     """One network of the comparison, by the layout that is trained.
 
-    The role is searched, chosen, front or opponent; `kinds` are the names in compare.opponents
-    that came to it; `share` of an opponent of equal cost is that cost over the chosen layout's.
+    The role is searched, chosen, front or baseline; `kinds` are the names in compare.baselines
+    that came to it; `share` of a baseline of equal cost is that cost over the chosen layout's.
     """
 
     architecture: Architecture
@@ -118,8 +120,8 @@ class Contestant:
         self.remarks.append(line)
 
 
-def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Contestant]:
-    """The chosen architecture, a front, and opponents; each network stands once.
+def entries_of(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Entry]:
+    """The chosen architecture, a front, and baselines; each network stands once.
 
     Every folder is looked at before anything trains, so that nothing is refused hours later.
     """
@@ -130,14 +132,14 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"
         seeds = plan.experiment.compare.seeds
         check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)
-    say("preparing the opponents: their layouts and folders")
+    say("preparing the baselines: their layouts and folders")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
-    entries = [Contestant(chosen, "searched" if searched else "chosen")]
+    entries = [Entry(chosen, "searched" if searched else "chosen")]
     for architecture in front:
-        _join(plan, entries, Contestant(architecture, "front"))
-    for kind in plan.experiment.compare.opponents:
-        for architecture, share in _opponents(plan, entries, kind):
-            _join(plan, entries, Contestant(architecture, "opponent", [kind], share))
+        _join(plan, entries, Entry(architecture, "front"))
+    for kind in plan.experiment.compare.baselines:
+        for architecture, share in _baselines(plan, entries, kind):
+            _join(plan, entries, Entry(architecture, "baseline", [kind], share))
     others = {entry.architecture.name: entry.share for entry in entries[1:]}
     if shares := {name: share for name, share in others.items() if share is not None}:
         entries[0].remark(of_equal_cost(equal_cost(plan, chosen), shares))
@@ -148,13 +150,13 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
 
 
 def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
-    """Which cost opponents have; what is cut by whole slots or widths may fall short of it."""
+    """Which cost baselines have; what is cut by whole slots or widths may fall short of it."""
     less = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
-    words = f"opponents of equal cost have its {cost}, within {TOLERANCE:.0%}"
+    words = f"baselines of equal cost have its {cost}, within {TOLERANCE:.0%}"
     return f"{words}; these have less: {', '.join(less)}" if less else words
 
 
-def _join(plan: RunPlan, entries: list[Contestant], new: Contestant) -> None:
+def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
     """Add a network; where it takes part already, its other name and its share are kept there."""
     for entry in entries:
         if entry.architecture.network == new.architecture.network:
@@ -164,52 +166,52 @@ def _join(plan: RunPlan, entries: list[Contestant], new: Contestant) -> None:
                 names = f"{new.architecture.name} = {entry.architecture.name}"
                 entry.remark(f"{names}: one network, trained and shown once")
             return
-    if new.role == "opponent":
+    if new.role == "baseline":
         new.architecture = write_architecture(new.architecture, plan.experiment, plan.run_dir)
     entries.append(new)
 
 
-def _opponents(
-    plan: RunPlan, entries: Sequence[Contestant], kind: str
+def _baselines(
+    plan: RunPlan, entries: Sequence[Entry], kind: str
 ) -> list[tuple[Architecture, float | None]]:
-    """The opponents of a kind; of those of equal cost as many as there are, with their shares."""
+    """The baselines of a kind; of those of equal cost as many as there are, with their shares."""
     compare, chosen = plan.experiment.compare, entries[0]
     if kind in PLACING and (kinds := missing_kinds(plan.candidates)):
         chosen.remark(f"{kind}: left out, it needs {' and '.join(kinds)} among model.candidates")
         return []
-    if kind not in OPPONENTS:
+    if kind not in BASELINES:
         return [(derive(plan, method=kind), None)]
     wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
     taken = frozenset(entry.architecture.network for entry in entries)
     try:
-        opponents = OPPONENTS[kind](contest(plan, chosen.architecture, taken, wanted))
-    except NoOpponent as error:
+        baselines = BASELINES[kind](matching(plan, chosen.architecture, taken, wanted))
+    except NoBaseline as error:
         chosen.remark(str(error))
         return []
-    if len(opponents) < wanted:
-        chosen.remark(f"{kind}: there are no other networks; {len(opponents)} of {wanted}")
+    if len(baselines) < wanted:
+        chosen.remark(f"{kind}: there are no other networks; {len(baselines)} of {wanted}")
     return [
         (
             architecture_of(plan, Derived(one.layout, Evidence(method=one.words)), one.name),
             one.share,
         )
-        for one in opponents
+        for one in baselines
     ]
 
 
 def _check_sizes(plan: RunPlan, architecture: Architecture) -> None:
-    """ValueError where opponents would be of other sizes or read another text."""
+    """ValueError where baselines would be of other sizes or read another text."""
     check_tokenizer(plan.prepared.tokenizer, architecture)
-    ours = {"slots": len(plan.slots), **plan.sizes, **dict(plan.sizes["options"])}
+    ours = {"n_blocks": len(plan.slots), **plan.sizes, **dict(plan.sizes["options"])}
     ours |= {f"candidates[{candidate.label}]": candidate for candidate in plan.candidates}
     theirs = {key: getattr(architecture, key) for key in plan.sizes if key != "options"} | {
         **dict(architecture.options),
-        "slots": len(architecture.slots),
-        **{f"candidates[{slot.label}]": slot for slot in architecture.slots},
+        "n_blocks": len(architecture.blocks),
+        **{f"candidates[{slot.label}]": slot for slot in architecture.blocks},
     }
     for key, size in theirs.items():
         if size != ours.get(key, size):
             raise ValueError(
-                f"{architecture.name}: {key} {size}, but model.{key} is {ours[key]}: opponents of "
+                f"{architecture.name}: {key} {size}, but model.{key} is {ours[key]}: baselines of "
                 "other sizes are no comparison; derive again, or use the experiment it came from"
             )

@@ -1,4 +1,4 @@
-"""Opponents of a chosen layout that cost what it costs, and which of them a comparison has.
+"""Baselines of a chosen layout that cost what it costs, and which of them a comparison has.
 
 The rules stand in nas/derivation.
 """
@@ -34,11 +34,11 @@ GRAIN = 8
 
 
 class CompareConfig(Section):
-    """Which opponents the derived layout must beat."""
+    """Which baselines the derived layout must beat."""
 
-    opponents: list[str] = Field(
+    baselines: list[str] = Field(
         default=["interleaved", "interleaved_short", "random"],
-        description="Rules (or other derivations), and opponents that cost what the chosen layout "
+        description="Rules (or other derivations), and baselines that cost what the chosen layout "
         "costs: random; permuted, its own blocks in another order; interleaved_short, with fewer "
         "slots; interleaved_narrow, with narrower dense blocks; sandwich_k, sandwiches of every k.",
     )
@@ -52,10 +52,10 @@ class CompareConfig(Section):
         )
     )
     random_layouts: int = Field(
-        default=1, ge=1, description="How many random opponents, each another network."
+        default=1, ge=1, description="How many random baselines, each another network."
     )
     permutations: int = Field(
-        default=1, ge=1, description="How many permuted opponents, each another network."
+        default=1, ge=1, description="How many permuted baselines, each another network."
     )
     seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
         default=[0, 1, 2], min_length=1, description="Retraining seeds, all different."
@@ -68,12 +68,12 @@ class CompareConfig(Section):
         return self
 
 
-class NoOpponent(ValueError):
-    """There is no such opponent of this cost; the words say why."""
+class NoBaseline(ValueError):
+    """There is no such baseline of this cost; the words say why."""
 
 
 @dataclass(frozen=True)
-class Opponent:
+class Baseline:
     """A layout with the name of its architecture and how it came about.
 
     `share` is its cost as a multiple of the chosen layout's.
@@ -86,8 +86,8 @@ class Opponent:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """A chosen layout and what opponents may ask of others.
+class Matching:
+    """A chosen layout and what baselines may ask of others.
 
     Attributes:
         taken: networks that take part already, the chosen one among them.
@@ -109,50 +109,50 @@ class Contest:
         """The layouts in their order, each network once and none that is taken."""
         known = set(self.taken)
         for layout in layouts:
-            network = network_of(layout, self.request.tie_slots)
+            network = network_of(layout, self.request.tie_blocks)
             if network not in known:
                 known.add(network)
                 yield layout
 
     def interleaved(self) -> Layout:
-        """The layout of that rule; NoOpponent where a kind is no candidate."""
+        """The layout of that rule; NoBaseline where a kind is no candidate."""
         from nas.derivation.rules import interleaved
 
         try:
             return interleaved(self.request).layout
         except ValueError as error:
-            raise NoOpponent(str(error)) from None
+            raise NoBaseline(str(error)) from None
 
-    def opponents(
+    def baselines(
         self, kind: str, proposed: Iterable[tuple[str, Layout]], most: int = 1, *, equal: bool
-    ) -> list[Opponent]:
+    ) -> list[Baseline]:
         """The first so many layouts, each with its words, that cost as much when they are measured.
 
-        `equal`: within 3%, else at most 3% more. They have numbers for names. NoOpponent, of this
+        `equal`: within 3%, else at most 3% more. They have numbers for names. NoBaseline, of this
         kind, where there is none.
         """
-        rest, found = iter(proposed), list[Opponent]()
+        rest, found = iter(proposed), list[Baseline]()
         while len(found) < most and (batch := list(islice(rest, most - len(found) + _MORE))):
             shares = self.measured([layout for _, layout in batch])
             for (words, layout), share in zip(batch, shares, strict=True):
                 fits = is_equal(share) if equal else share <= 1.0 + TOLERANCE
                 if fits and len(found) < most:
                     told = f"{words}, {self.cost} {share:.3f}x of the chosen layout's"
-                    found.append(Opponent(str(len(found)), layout, told, share))
+                    found.append(Baseline(str(len(found)), layout, told, share))
         if not found:
-            raise NoOpponent(
+            raise NoBaseline(
                 f"{kind}: there is no other network within {TOLERANCE:.0%} of the chosen layout's "
                 f"{self.cost}"
             )
         return found
 
-    def short(self, kind: str) -> Opponent:
+    def short(self, kind: str) -> Baseline:
         """Interleaved with the most slots that cost no more than the chosen layout, but 3%."""
         whole = self.interleaved()
         shorter = (whole[:slots] for slots in range(len(whole), 0, -1))
         likely = (layout for layout in shorter if self.predicted(layout) <= _MEASURED)
         named = ((f"interleaved of {len(layout)} slots", layout) for layout in likely)
-        (one,) = self.opponents(kind, named, equal=False)
+        (one,) = self.baselines(kind, named, equal=False)
         return replace(one, name=f"interleaved-{len(one.layout)}")
 
 
@@ -161,79 +161,79 @@ def is_equal(share: float) -> bool:
     return abs(share - 1.0) <= TOLERANCE
 
 
-def random_equal(contest: Contest) -> list[Opponent]:
+def random_equal(matching: Matching) -> list[Baseline]:
     """Uniform draws, each another network, that cost as much when they are predicted and measured.
 
     Li and Talwalkar (2019, arXiv 1902.07638): a search that does not beat random layouts of its
     cost found nothing. The draw of seed k depends on k alone. There may be fewer than are wanted;
-    NoOpponent where there is none.
+    NoBaseline where there is none.
     """
-    request = contest.request
+    request = matching.request
     drawn = request.networks.drawn(request.slots, request.config.seed)
     likely = (
         ("random", layout)
-        for layout in contest.new(map(request.networks.layout, drawn))
-        if is_equal(contest.predicted(layout))
+        for layout in matching.new(map(request.networks.layout, drawn))
+        if is_equal(matching.predicted(layout))
         and all(limit.holds(layout) for limit in request.limits)
     )
-    found = contest.opponents("random", likely, contest.count, equal=True)
+    found = matching.baselines("random", likely, matching.count, equal=True)
     return [replace(one, name=f"random-{one.name}") for one in found]
 
 
-def permuted(contest: Contest) -> list[Opponent]:
+def permuted(matching: Matching) -> list[Baseline]:
     """Uniform permutations of the chosen layout, each another network.
 
     They cost what it costs, slot by slot; where slots share weights, only some have as many
-    parameters. NoOpponent where every permutation takes part already, or has not.
+    parameters. NoBaseline where every permutation takes part already, or has not.
     """
-    generator, chosen = np.random.default_rng(contest.request.config.seed), contest.chosen
-    other = contest.request.tie_slots is not None and contest.cost == "parameters"
+    generator, chosen = np.random.default_rng(matching.request.config.seed), matching.chosen
+    other = matching.request.tie_blocks is not None and matching.cost == "parameters"
     drawn = (tuple(chosen[at] for at in generator.permutation(len(chosen))) for _ in range(TRIES))
-    shares = ((one, contest.predicted(one) if other else 1.0) for one in contest.new(drawn))
-    equal = islice((pair for pair in shares if is_equal(pair[1])), contest.count)
+    shares = ((one, matching.predicted(one) if other else 1.0) for one in matching.new(drawn))
+    equal = islice((pair for pair in shares if is_equal(pair[1])), matching.count)
     words = "a permutation of the chosen layout"
-    opponents = [
-        Opponent(f"permuted-{number}", layout, words, share)
+    baselines = [
+        Baseline(f"permuted-{number}", layout, words, share)
         for number, (layout, share) in enumerate(equal)
     ]
-    if not opponents:
-        raise NoOpponent(
+    if not baselines:
+        raise NoBaseline(
             "permuted: no permutation of the chosen layout is another network of its cost"
         )
-    return opponents
+    return baselines
 
 
-def interleaved_short(contest: Contest) -> list[Opponent]:
+def interleaved_short(matching: Matching) -> list[Baseline]:
     """Interleaved with the most slots that cost no more than the chosen layout, but 3%.
 
-    NoOpponent where the whole of it costs no more, or even one slot costs more.
+    NoBaseline where the whole of it costs no more, or even one slot costs more.
     """
-    one = contest.short("interleaved_short")
-    if len(one.layout) == contest.request.slots:
-        raise NoOpponent(
+    one = matching.short("interleaved_short")
+    if len(one.layout) == matching.request.slots:
+        raise NoBaseline(
             f"interleaved_short: interleaved costs {one.share:.3f}x of the chosen layout's "
-            f"{contest.cost}, so nothing is cut"
+            f"{matching.cost}, so nothing is cut"
         )
     return [one]
 
 
-def interleaved_narrow(contest: Contest) -> list[Opponent]:
+def interleaved_narrow(matching: Matching) -> list[Baseline]:
     """Interleaved with the widest dense blocks that cost no more than the chosen layout, but 3%.
 
-    NoOpponent where interleaved costs no more as it is, or every narrower one costs more.
+    NoBaseline where interleaved costs no more as it is, or every narrower one costs more.
     """
-    whole = contest.interleaved()
-    full, half = contest.measured([whole, with_width(whole, _PROBE)])
+    whole = matching.interleaved()
+    full, half = matching.measured([whole, with_width(whole, _PROBE)])
     if full <= 1.0 + TOLERANCE:
-        raise NoOpponent(
+        raise NoBaseline(
             f"interleaved_narrow: interleaved costs {full:.3f}x of the chosen layout's "
-            f"{contest.cost} as it is"
+            f"{matching.cost} as it is"
         )
     factor = 1.0 - (full - 1.0) * (1.0 - _PROBE) / (full - half) if full > half else 0.0
     factors = [*(max(0.0, factor * by) for by in _AROUND), 0.0]
     narrower = dict.fromkeys(with_width(whole, factor) for factor in factors)
     named = ((f"interleaved with d_ffn {dense_widths(one)[0]}", one) for one in narrower)
-    (one,) = contest.opponents(
+    (one,) = matching.baselines(
         "interleaved_narrow", (pair for pair in named if pair[1] != whole), equal=False
     )
     return [replace(one, name=f"interleaved-ffn{dense_widths(one.layout)[0]}")]
@@ -261,29 +261,29 @@ def dense_widths(layout: Layout) -> list[int]:
     return [slot.d_ffn for slot in layout if isinstance(slot, DenseOptions)]
 
 
-def sandwich_k(contest: Contest) -> list[Opponent]:
+def sandwich_k(matching: Matching) -> list[Baseline]:
     """s^k (s f)^(n - k) f^k for every k > 0, of the most slots that interleaved may have.
 
     Press et al. (2020, arXiv 1911.03864, section 5). The order of blocks hardly changes a cost,
-    but each is measured, and left out where it costs more by 3%. NoOpponent where none is left.
+    but each is measured, and left out where it costs more by 3%. NoBaseline where none is left.
     """
     from nas.derivation.rules import sandwich
 
-    slots = len(contest.short("sandwich_k").layout)
-    request, k_of = contest.request, dict[Layout, int]()
+    slots = len(matching.short("sandwich_k").layout)
+    request, k_of = matching.request, dict[Layout, int]()
     for k in range(1, slots // 2 + 1):
         config = request.config.model_copy(update={"k": k})
         # The last two of an even number of slots are one layout.
         k_of.setdefault(sandwich(replace(request, slots=slots, config=config)).layout, k)
     named = (
-        (f"sandwich, k = {k_of[layout]}, of {slots} slots", layout) for layout in contest.new(k_of)
+        (f"sandwich, k = {k_of[layout]}, of {slots} slots", layout) for layout in matching.new(k_of)
     )
-    found = contest.opponents("sandwich_k", named, len(k_of), equal=False)
+    found = matching.baselines("sandwich_k", named, len(k_of), equal=False)
     return [replace(one, name=f"sandwich-{slots}-k{k_of[one.layout]}") for one in found]
 
 
-# By the name in compare.opponents.
-OPPONENTS: dict[str, Callable[[Contest], Sequence[Opponent]]] = {
+# By the name in compare.baselines.
+BASELINES: dict[str, Callable[[Matching], Sequence[Baseline]]] = {
     "random": random_equal,
     "permuted": permuted,
     "interleaved_short": interleaved_short,

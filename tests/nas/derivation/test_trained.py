@@ -1,4 +1,4 @@
-"""`finals` and `predictor` on made-up nats: what they train once and again, what they answer."""
+"""`trained` and `predictor` on made-up nats: what they train once and again, what they answer."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from model import Evidence, Layout, layout_letters, parse_layout
 from nas.derivation import method_of
 from nas.derivation.base import Derived, Request
 from nas.derivation.config import DeriveConfig
-from nas.derivation.finals import Finals
+from nas.derivation.trained import Trained
 from nas.derivation.training import (
     NONE,
     Answer,
@@ -43,7 +43,7 @@ def nats_of_finals(one: Asked) -> float:
 def by_finals(budget: float = 13.0, **given: Any) -> tuple[Derived, list[list[Asked]]]:
     """The answer, and what was trained for it."""
     trainings = MadeUp(nats_of_finals)
-    return trainings.derive("finals", budget, 4, given, top=2), trainings.asked
+    return trainings.derive("trained", budget, 4, given, top=2), trainings.asked
 
 
 def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
@@ -80,7 +80,7 @@ def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
 
 
 def test_without_a_rule_within_the_budget_it_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^finals: no rule of attention and dense is among"):
+    with pytest.raises(ValueError, match=r"^trained: no rule of attention and dense is among"):
         by_finals(4.5)
 
 
@@ -89,7 +89,7 @@ def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.Mo
     ranked = [parse_layout(letters, candidates) for letters in ("d a d d", "d a a d", "d d a d")]
     # By its name the package gives the function.
     monkeypatch.setattr(
-        sys.modules["nas.derivation.finals"],
+        sys.modules["nas.derivation.trained"],
         "top_k",
         lambda request: Derived(ranked[0], Evidence(method="top_k"), ranked=tuple(ranked)),
     )
@@ -113,13 +113,13 @@ def answer(nats: dict[tuple[int, int], float], proposed: tuple[int, ...]) -> Ans
     def train(networks: Sequence[int], length: Length, seeds: Sequence[int]) -> list[float]:
         return [nats[network, seed] for seed in seeds for network in networks]
 
-    return Finals(again=1)(space(proposed), Trainings(train))
+    return Trained(again=1)(space(proposed), Trainings(train))
 
 
 def test_a_proposal_that_beats_the_best_rule_leads_by_the_paired_difference() -> None:
     nats = {(0, 1): 4.3, (2, 1): 4.2, (4, 1): 4.1, (4, 2): 4.0, (2, 2): 4.16}
     found = answer(nats, proposed=(4,))
-    assert (found.network, found.best_rule, found.finalists) == (4, 2, (4, 2))
+    assert (found.network, found.best_rule, found.ranked) == (4, 2, (4, 2))
     # What is left of the four is +-0.015: more than another table's noise.
     assert found.lead == (pytest.approx(0.13), pytest.approx(0.03))
     close = answer(nats | {(4, 2): 4.055}, proposed=(4,))
@@ -132,7 +132,7 @@ def test_what_diverged_is_the_last_and_ends_nothing() -> None:
     nats = {(0, 1): 4.1, (2, 1): 4.2, (4, 1): 4.0, (4, 2): inf, (0, 2): 4.5}
     found = answer(nats, proposed=(4,))
     assert (found.network, found.lead) == (0, (0.0, 0.0))
-    expected = Finals(again=1).expected(
+    expected = Trained(again=1).expected(
         {Training(n, "full", seed): of for (n, seed), of in nats.items()}
     )
     assert min(expected, key=lambda n: expected[n][0]) in (0, 2)
@@ -141,7 +141,7 @@ def test_what_diverged_is_the_last_and_ends_nothing() -> None:
     assert answer(nats, proposed=(4,)).lead == (0.0, 0.0), "no number can be said"
 
 
-@pytest.mark.parametrize(("method", "length"), [("finals", "full"), ("predictor", "half")])
+@pytest.mark.parametrize(("method", "length"), [("trained", "full"), ("predictor", "half")])
 def test_where_all_trainings_diverged_there_is_no_answer(method: str, length: str) -> None:
     asked = list[Layout]()
 
@@ -192,7 +192,7 @@ def nats_of(layout: Layout) -> float:
 def by_predictor(budget: float = 14.0, **probes: Any) -> tuple[Derived, list[list[Asked]]]:
     """The answer, and what was trained for it; half length is 0.3 worse."""
     trainings = MadeUp(lambda one: nats_of(one.layout) + 0.3 * (one.length == "half"))
-    return trainings.derive("predictor", budget, 6, {}, probes=probes), trainings.asked
+    return trainings.derive("predictor", budget, 6, {}, trainings=probes), trainings.asked
 
 
 def test_the_predictor_finds_the_best_network_of_a_budget() -> None:
@@ -225,5 +225,5 @@ def test_every_training_is_reported_with_what_is_expected() -> None:
 
 
 def test_of_the_first_design_only_as_many_are_probed_as_may_be() -> None:
-    _, (*probes, _) = by_predictor(99.0, most=3)
+    _, (*probes, _) = by_predictor(99.0, half=3)
     assert sum(map(len, probes)) == 3

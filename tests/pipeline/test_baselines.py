@@ -1,4 +1,4 @@
-"""Opponents of a run's chosen layout: which cost is equal, and how it is known."""
+"""Baselines of a run's chosen layout: which cost is equal, and how it is known."""
 
 from pathlib import Path
 from typing import Any
@@ -7,12 +7,12 @@ import pytest
 
 import derive
 from model import load_architecture
-from nas.opponents import TOLERANCE
-from pipeline.opponents import FILE, contest, contestants, equal_cost, of_equal_cost
+from nas.baselines import TOLERANCE
+from pipeline.baselines import FILE, entries_of, equal_cost, matching, of_equal_cost
 from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import run, settings
 
-ALL = "compare.opponents=[interleaved, random, permuted, interleaved_short, interleaved_narrow]"
+ALL = "compare.baselines=[interleaved, random, permuted, interleaved_short, interleaved_narrow]"
 LAYOUT = ["derive.method=layout", "derive.layout=a d i d", "model.d_ffn=64"]
 
 
@@ -33,21 +33,21 @@ def test_the_equal_cost_is_what_the_layout_was_derived_for(
 
 
 @pytest.mark.parametrize("cost", ["flops", "latency"])
-def test_every_opponent_of_equal_cost_costs_what_the_chosen_layout_costs(
+def test_every_baseline_of_equal_cost_costs_what_the_chosen_layout_costs(
     experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock, cost: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     layout = chosen(tmp_path / "run", experiment_file)
     plan = plan_with(*LAYOUT, ALL, f"compare.equal={cost}")
-    entries = contestants(plan)
+    entries = entries_of(plan)
     names = [entry.architecture.name for entry in entries]
     assert names[:2] == ["layout-adid", "interleaved"]
     kinds = {name.split("-")[0] for name in names[2:]}
     said = capsys.readouterr().out
     missing = {"random", "permuted", "interleaved"} - kinds
     assert all(kind in said for kind in missing)
-    shares = contest(plan, layout, frozenset(), 1).measured(
-        [tuple(entry.architecture.slots) for entry in entries[2:]]
+    shares = matching(plan, layout, frozenset(), 1).measured(
+        [tuple(entry.architecture.blocks) for entry in entries[2:]]
     )
     assert len(shares) >= 2
     assert all(share <= 1 + TOLERANCE for share in shares)
@@ -57,10 +57,10 @@ def test_every_opponent_of_equal_cost_costs_what_the_chosen_layout_costs(
     assert of_equal_cost(cost, named) == said.splitlines()[-1] == entries[0].remarks[-1]
 
 
-def test_a_remark_says_which_opponents_have_less() -> None:
+def test_a_remark_says_which_baselines_have_less() -> None:
     shares = {"random-0": 0.971, "interleaved-3": 0.8333, "sandwich-3-k1": 0.969}
     assert of_equal_cost("flops", shares) == (
-        "opponents of equal cost have its flops, within 3%; these have less: interleaved-3 0.833x, "
+        "baselines of equal cost have its flops, within 3%; these have less: interleaved-3 0.833x, "
         "sandwich-3-k1 0.969x"
     )
 
@@ -71,8 +71,8 @@ def test_measured_shares_are_times_over_the_chosen_ones_in_the_order_asked_for(
 ) -> None:  # fmt: skip
     layout = chosen(tmp_path / "run", experiment_file)
     plan = plan_with(*LAYOUT, "compare.equal=latency", "derive.seed=3")
-    asked = contest(plan, layout, frozenset(), 1)
-    assert asked.request.config.seed == 0, "opponents do not depend on how a layout was derived"
+    asked = matching(plan, layout, frozenset(), 1)
+    assert asked.request.config.seed == 0, "baselines do not depend on how a layout was derived"
     a, d, i = plan.candidates
     some = [(a, a, a, a), (d, i, i, i), (a, a, a, a)]
     of_chosen = 0.4 + 1.0 + 0.5 + 0.01 + 0.5
@@ -90,25 +90,25 @@ def test_shares_beside_a_filled_layout_are_of_its_own_cost(
         tmp_path / "run", experiment_file, "derive.budget.parameters=1.1x", "derive.fill=d_ffn"
     )
     plan = plan_with(*LAYOUT, "compare.equal=latency")
-    asked = contest(plan, filled, frozenset(), 1)
+    asked = matching(plan, filled, frozenset(), 1)
     a, _, i = plan.candidates
-    wide = sum(0.5 * slot.d_ffn / 64 for slot in filled.slots if slot.kind == "dense")
+    wide = sum(0.5 * slot.d_ffn / 64 for slot in filled.blocks if slot.kind == "dense")
     of_chosen = 0.4 + 1.0 + 0.01 + wide
     assert asked.predicted((a, i, i, i)) == pytest.approx(1.43 / of_chosen)
     assert asked.measured([(a, i, i, i)]) == pytest.approx([1.43 / of_chosen])
 
 
-def test_measured_opponents_are_the_same_when_a_comparison_goes_on(
+def test_measured_baselines_are_the_same_when_a_comparison_goes_on(
     experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock
 ) -> None:
     layout = chosen(tmp_path / "run", experiment_file)
     plan = plan_with(*LAYOUT, "compare.equal=latency")
-    first = contest(plan, layout, frozenset(), 1).interleaved()
-    share = contest(plan, layout, frozenset(), 1).measured([first])
+    first = matching(plan, layout, frozenset(), 1).interleaved()
+    share = matching(plan, layout, frozenset(), 1).measured([first])
     asked = len(clock.asked)
-    assert contest(plan, layout, frozenset(), 1).measured([first]) == share
+    assert matching(plan, layout, frozenset(), 1).measured([first]) == share
     assert len(clock.asked) == asked
     path = plan.run_dir / FILE
     path.write_text(path.read_text().replace('"key": "', '"key": "0'))
-    assert contest(plan, layout, frozenset(), 1).measured([first]) == share
+    assert matching(plan, layout, frozenset(), 1).measured([first]) == share
     assert len(clock.asked) == asked + 1, "of another key"

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from model import Layout
 from nas.derivation.base import Derived, Request, derived_by
-from nas.derivation.config import ProbesConfig
+from nas.derivation.config import TrainingsConfig
 from nas.derivation.from_search import beam, top_k
 from nas.derivation.predictor import Deviations
 from nas.derivation.space import layout_space
@@ -25,11 +25,11 @@ from nas.derivation.training import (
 
 # Of all orders of the same blocks the last one, in both tables, whatever their number.
 _LEFT_OUT = "dense first"
-_DEFAULT = ProbesConfig()
+_DEFAULT = TrainingsConfig()
 
 
 @dataclass(frozen=True)
-class Finals:
+class Trained:
     """Train all that rules and a search name once, the best ones again; the best mean answers.
 
     Attributes:
@@ -39,8 +39,8 @@ class Finals:
             where the repeated trainings lie further apart (`training_noise`).
     """
 
-    again: int = _DEFAULT.finalists
-    seeds: tuple[int, ...] = _DEFAULT.seeds
+    again: int = _DEFAULT.best
+    seeds: tuple[int, ...] = _DEFAULT.full_seeds
     noise_nats: float = Deviations.noise_full
 
     def __call__(self, space: Space, train: Trainings) -> Answer:
@@ -48,7 +48,7 @@ class Finals:
         first, *others = self.seeds
         named, results = self.named(space), train.results
         again = min(self.again + any(n in space.rule_of for n in named), len(named))
-        words = f"finals: networks of rules and searches ({len(named)})"
+        words = f"trained: networks of rules and searches ({len(named)})"
         words += ", then the best of them again" if others else ""
         train.foresee(words, 0, len(named) + again * len(others))
         train(named, "full", [first])
@@ -56,7 +56,7 @@ class Finals:
         rule = next((number for number in order if number in space.rule_of), None)
         chosen = [*dict.fromkeys([*order[: self.again], *([] if rule is None else [rule])])]
         if others:
-            train.foresee("finals: the best of them again", 0, len(chosen) * len(others))
+            train.foresee("trained: the best of them again", 0, len(chosen) * len(others))
             train(chosen, "full", others)
         nats = {
             number: fmean(results[Training(number, "full", seed)] for seed in self.seeds)
@@ -98,7 +98,7 @@ class Finals:
         return expected
 
 
-def finals(request: Request) -> Derived:
+def trained(request: Request) -> Derived:
     """Train the rules' networks, and a search's best ones, in full; the best of two seeds answers.
 
     Rules: attention first, spread and early, with every number of attention blocks and as many
@@ -108,19 +108,19 @@ def finals(request: Request) -> Derived:
     Raises:
         ValueError: no network keeps the limits, or no rule is within them and there is no search.
     """
-    config = request.config.probes
+    config = request.config.trainings
     space = layout_space(request, _proposals(request))
-    method, train = Finals(config.finalists, config.seeds), request.trainings(space)
+    method, train = Trained(config.best, config.full_seeds), request.trainings(space)
     named = method.named(space)
     if not named:
         raise ValueError(
-            "finals: no rule of attention and dense is among the candidates and within "
+            "trained: no rule of attention and dense is among the candidates and within "
             "derive.budget, and there is no search that proposes others; give a larger budget, or "
             "search first"
         )
     answer = method(space, train)
     words = (
-        f"finals: best of {len(named)} networks of rules and searches by {len(train.results)} "
+        f"trained: best of {len(named)} networks of rules and searches by {len(train.results)} "
         "trainings of full length"
     )
     expected = method.expected(train.results)

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from pipeline import cli
 
 if TYPE_CHECKING:
+    from model import Architecture
     from pipeline.derive import Derivation
     from pipeline.plan import RunPlan
 
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError("\n".join(problems))
         check_searched(experiment, run_dir, front=arguments.pareto is not None)
         cli.loading("torch")
-        from pipeline.derive import derivation
+        from pipeline.derive import choose, derivation
         from pipeline.plan import set_up
 
         plan = set_up(experiment, run_dir)
@@ -88,20 +89,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             show_report(plan)
             return 0
         derived = derivation(plan, experiment.derive, workers=arguments.workers)
-        if argv is None:
+        architecture = choose(derived, experiment, run_dir)
+        if argv is None:  # only now: by a rule that was the first to write into the run
             record_command(plan, "derive", workers=str(arguments.workers))
-        show(plan, derived, arguments)
+        show(plan, derived, architecture, arguments)
     return 0
 
 
-def show(plan: "RunPlan", derivation: "Derivation", arguments: argparse.Namespace) -> None:
-    """Write the architecture and print what speaks for it."""
-    from pipeline.derive import choose, describe, weighed_text
+def show(
+    plan: "RunPlan",
+    derivation: "Derivation",
+    architecture: "Architecture",
+    arguments: argparse.Namespace,
+) -> None:
+    """Print an architecture and what speaks for it."""
+    from pipeline.derive import describe, weighed_text
     from pipeline.experiment import carried
     from pipeline.summary import show_report
 
-    experiment, run_dir, derived = plan.experiment, plan.run_dir, derivation.derived
-    architecture = choose(derivation, experiment, run_dir)
+    run_dir, derived = plan.run_dir, derivation.derived
     if text := weighed_text(derived):
         print(text)
     if derived.trained:
@@ -109,7 +115,7 @@ def show(plan: "RunPlan", derivation: "Derivation", arguments: argparse.Namespac
 
         print(f"figure: {write_trainings_figure(run_dir)}")
         print(derived.evidence.method)
-    print(describe(architecture, experiment.derive.average))
+    print(describe(architecture, plan.experiment.derive.average))
     print(f"architecture: {run_dir / 'architecture.json'}")
     show_report(plan)
     print(f"next: {cli.command('retrain.py', run_dir, *carried(arguments))}")

@@ -220,6 +220,18 @@ def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(
     assert len(layouts) == 3
 
 
+def test_a_derivation_by_a_rule_begins_a_run_and_leaves_its_command(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "own"
+    words = ["derive.py", str(experiment_file), "--method", "par", "--run", str(folder)]
+    monkeypatch.setattr(sys, "argv", words)
+    derive.main()
+    (row,) = (folder / "commands.jsonl").read_text(encoding="utf-8").splitlines()
+    assert "--method par" in json.loads(row)["command"]
+    assert (folder / "architecture.json").exists()
+
+
 def test_a_layout_by_hand_can_be_chosen_and_compared_without_a_search(
     experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -31,7 +31,7 @@ MOST_OVERLAP = 0.2
 CAVEATS = "caveats.json"
 ONE_SEARCH = (
     "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2) "
-    "and with a placebo (docs/evaluation.md)"
+    "and with a placebo (docs/reading_results.md)"
 )
 # One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
 # below which a slot counts as open.

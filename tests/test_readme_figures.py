@@ -31,7 +31,7 @@ from report.comparison import read_comparison, text_table
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
 README, BENCHMARKS = "README.md", "docs/benchmarks.md"
-EVALUATION, FOUND = "docs/evaluation.md", "docs/results.md"
+READING, FOUND = "docs/reading_results.md", "docs/results.md"
 LAYOUTBENCH, HEADLINE = "docs/layoutbench.md", "docs/headline.md"
 # The default of today with seeds that took no part in its choice, and the default of before.
 FRESH = ("spos_soft_f50_confirm", "default_30", "default_36")
@@ -184,7 +184,7 @@ def ranked() -> Claims:
         assert group["difference"]["low"] <= 0, "pages: a search is not shown to be worth it"
         tau, counted = group["supernet"], group["trivial"]["parameters"]
         taus.append([f"{tau['tau']:.2f}", f"{counted['tau']:.2f}"])
-        yield EVALUATION, *taus[-1], f"[{tau['low']:.2f}, {tau['high']:.2f}]"
+        yield READING, *taus[-1], f"[{tau['low']:.2f}, {tau['high']:.2f}]"
     yield FOUND, *taus[0]
 
 
@@ -194,12 +194,12 @@ def searched() -> Claims:
     fresh = [regret for name in FRESH for regret in searches[name]["regrets"]["each"]]
     assert len(fresh) == len({seed for name in FRESH for seed in searches[name]["seeds"]}) == 20
     regret, random = statistics.fmean(fresh), searches[FRESH[0]]["random_regret"]
-    yield EVALUATION, f"{regret:.3f}", f"{random:.3f}"
+    yield READING, f"{regret:.3f}", f"{random:.3f}"
     soft, table = searches[BEFORE], read_table(RESULTS / "layoutbench.csv")
     assert len(soft["seeds"]) == 5
     rules = [regret_of(table, [layout]).mean for layout in ("adadad", "aaaddd")]
     assert rules[1] == 0.0, "sandwich, with k = 2, which 6 slots have by default"
-    yield EVALUATION, f"{soft['regrets']['mean']:.3f}", f"{rules[0]:.3f}"
+    yield READING, f"{soft['regrets']['mean']:.3f}", f"{rules[0]:.3f}"
     for each in (regret, random, *rules):
         yield FOUND, f"{each:.3f}"
     for each in (regret, soft["regrets"]["mean"], *rules):
@@ -237,8 +237,14 @@ def replayed() -> Claims:
     against = ("finals", "random search")
     yield FOUND, *at(wide, *against), *at(tight, *against)
     yield FOUND, *at(tight, "predictor")
-    for within in budgets:
-        yield "docs/predictor.md", *at(within, "finals + search")
+    rows = {
+        "`trained`, no search": "finals",
+        "`trained` after a search": "finals + search",
+        "`predictor`": "predictor",
+        "random search": "random search",
+    }
+    for words, name in rows.items():
+        yield "docs/choosing.md", words, *(at(within, name)[0] for within in budgets)
 
 
 def steps() -> Claims:

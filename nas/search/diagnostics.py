@@ -173,7 +173,7 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
             f"warning: in {weak_L.sum()} of {len(weak_L)} slots alpha moved as noise would move it "
             f"(median t of its increments there {np.median(shown.directed_L[weak_L]):.1f}, below "
             f"{LEAST_DIRECTED}): the choice there says little. Compare with other seeds and a "
-            "placebo (docs/evaluation.md)"
+            "placebo (docs/reading_results.md)"
         )
     elif unknown_L.any() and (weak_L | unknown_L).sum() > len(weak_L) / 2:
         lines.append(

@@ -94,7 +94,7 @@ def test_of_several_comparisons_holms_p_values_decide_and_intervals_stay() -> No
 
 
 def test_equal_layouts_are_seldom_called_better_or_worse() -> None:
-    """By intervals alone one of four is in 18% of the comparisons, as docs/evaluation.md says."""
+    """By intervals alone one of four is in 18% of comparisons, as docs/reading_results.md says."""
     generator, wrong, by_intervals = np.random.default_rng(0), 0, 0
     for _ in range(500):
         mine, *others = generator.normal(size=(5, 3)).tolist()

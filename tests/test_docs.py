@@ -226,6 +226,14 @@ def test_every_page_of_docs_is_in_the_menu_of_the_site() -> None:
     assert pages | {"index.md", "changelog.md"} == set(named)
 
 
+def test_the_glossary_of_the_page_is_that_of_the_report() -> None:
+    report = (ROOT / "report/templates/glossary.html.j2").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reading_results.md").read_text(encoding="utf-8")
+    terms = [" ".join(one.split()) for one in page.partition("## Glossary")[2].split("- **")[1:]]
+    meant = re.findall(r"<dt>(.+)</dt><dd>(.+)</dd>", report)
+    assert terms == [f"{term}**: {meaning}" for term, meaning in meant]
+
+
 def test_pages_that_the_code_names_exist() -> None:
     for path in (file for name in FOLDERS - {"tests"} for file in (ROOT / name).rglob("*.py")):
         with tokenize.open(path) as file:

@@ -24,7 +24,7 @@ from benchmarks.layout_rows import rows_of
 from benchmarks.layoutbench.regret import regret_of
 from benchmarks.layoutbench.table import read_table
 from benchmarks.timing_company import BEHIND, COMPANIES, line
-from model import ModelConfig
+from model import BLOCKS, ModelConfig
 from nas.costs.model import CostTable
 from report.comparison import read_comparison, text_table
 
@@ -33,6 +33,7 @@ RESULTS = ROOT / "benchmarks/results"
 README, BENCHMARKS = "README.md", "docs/benchmarks.md"
 READING, FOUND = "docs/reading_results.md", "docs/results.md"
 LAYOUTBENCH, HEADLINE = "docs/layoutbench.md", "docs/headline.md"
+KINDS = "benchmarks/records/kinds.md"
 # The default of today with seeds that took no part in its choice, and the default of before.
 FRESH = ("spos_soft_f50_confirm", "default_30", "default_36")
 BEFORE = "default"
@@ -294,15 +295,19 @@ def predicted_times() -> Claims:
 
 
 def speeds_of_kinds() -> Claims:
-    kinds, page = record("kinds_time.json")["kinds"], "docs/blocks.md"
+    kinds = record("kinds_time.json")["kinds"]
     for name, kind in kinds.items():
         over = kind["over_attention"]
         speeds = [f"{over[what]:.2f}" for what in ("evaluation", "training", "decode")]
-        yield page, f"`{name}`", *speeds, f"{kind['cache_bytes'] / 1024:,.0f}"
+        yield KINDS, f"`{name}`", *speeds, f"{kind['cache_bytes'] / 1024:,.0f}"
+        if name in BLOCKS:
+            yield "docs/blocks.md", f"`{name}`", speeds[0]
+    fast = ("gated_delta", "short_conv", "linear_attention")
+    yield FOUND, *(f"{kinds[name]['over_attention']['evaluation']:.2f}" for name in fast)
 
 
 def worth_of_kinds() -> Claims:
-    times, page = record("kinds_alone_times.json"), "docs/blocks.md"
+    times, page = record("kinds_alone_times.json"), KINDS
     rows = rows_of(RESULTS / "kinds_alone.csv")
     cells: dict[str, list[str]] = {}
     for entry in filter(lambda one: one.kind, entries(["aaaddd", "adadad"])):
@@ -312,9 +317,11 @@ def worth_of_kinds() -> Claims:
         cells.setdefault(entry.kind, []).extend([above, *ratios])
     for kind, row in cells.items():
         yield page, f"`{kind}`", *row
+    yield FOUND, "`gated_delta`", cells["gated_delta"][3]
     nats = [float(r["nats_per_token"]) for r in record("all_blocks_comparison.json")["rows"]]
     more = [one - nats[0] for one in nats]
     yield page, f"{more[1]:.3f}", f"{more[-1]:.3f}"
+    yield FOUND, f"{more[1]:.3f}"
 
 
 def dropout_by_default() -> Claims:

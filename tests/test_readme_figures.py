@@ -201,6 +201,7 @@ def searched() -> Claims:
     rules = [regret_of(table, [layout]).mean for layout in ("adadad", "aaaddd")]
     assert rules[1] == 0.0, "sandwich, with k = 2, which 6 slots have by default"
     yield READING, f"{soft['regrets']['mean']:.3f}", f"{rules[0]:.3f}"
+    yield "docs/estimators.md", f"{soft['regrets']['mean']:.3f}", f"{regret:.3f}"
     for each in (regret, random, *rules):
         yield FOUND, f"{each:.3f}"
     for each in (regret, soft["regrets"]["mean"], *rules):
@@ -276,6 +277,10 @@ def other_times() -> Claims:
     yield BENCHMARKS, f"{short:.0f} ms", f"{wide:.0f} ms", f"{found['ratio']:.2f}"
     one, two, _ = record("processes_time_small.json")["sides"].values()
     yield BENCHMARKS, f"{two['speed']:.2f}", f"{one['speed']:.2f}"
+    for name in ("128_cuda_bfloat16", "cuda_tf32", "cuda_float32"):
+        (side,) = record(f"device_step_paper_{name}.json")["sides"].values()
+        for page in (BENCHMARKS, "docs/one_gpu.md"):
+            yield page, f"{side['tokens_per_s']:,.0f}"
     found = record("step_scaling_slots_small.json")["line_ms"]
     yield BENCHMARKS, f"{found['at_zero']:.1f}", f"{found['slope']:.2f}", f"{found['r2']:.3f}"
     ratios = record("timing_company.json")["ratios"]

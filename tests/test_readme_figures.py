@@ -296,7 +296,7 @@ def predicted_times() -> Claims:
     for workload, times in table.workloads.items():
         assert (len(times.held_out), times.doubt) == (20, None)
         error, tau = times.agreement
-        yield "docs/costs.md", f"`{workload}`", f"{100 * error:.1f}%", f"{tau:.2f}"
+        yield "docs/budgets.md", f"`{workload}`", f"{100 * error:.1f}%", f"{tau:.2f}"
 
 
 def speeds_of_kinds() -> Claims:

@@ -148,7 +148,7 @@ def test_the_models_of_the_pages_load_and_are_used(
         tokenizer={"digest": tokenizer.digest},
     )
     monkeypatch.chdir(tmp_path)
-    pages = {"docs/tutorial.md": "my", "docs/using_a_model.md": "quickstart"}
+    pages = {"docs/tutorial.md": "my", "docs/models.md": "quickstart"}
     for page, name in pages.items():
         folder = tmp_path / "runs" / name / "model"
         save_model(folder, build_model(architecture), architecture)

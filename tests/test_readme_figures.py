@@ -333,7 +333,7 @@ def dropout_by_default() -> Claims:
     """The laws for several processes hold without dropout alone."""
     default = ModelConfig.model_fields["dropout"].default
     assert default > 0
-    yield "docs/scale.md", "`model.dropout`", f"{default}"
+    yield "docs/several_gpus.md", "`model.dropout`", f"{default}"
 
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (

@@ -42,7 +42,7 @@ from tests.refusal import refused
 from tools import export as command
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "onnx.md"
+PAGE = ROOT / "docs" / "models.md"
 Run = Callable[[Tensor, Memories], tuple[Tensor, Memories]]
 
 # Others are refused by name (tests/export/test_graph.py).
@@ -208,8 +208,9 @@ def the_manifest_says_all(written: Path) -> None:
 
 
 def the_page_runs_as_it_stands(folder: Path) -> None:
-    """The code of docs/onnx.md continues a prompt as the model does."""
-    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    """The code of docs/models.md continues a prompt as the model does."""
+    found = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (text for text in found if "onnxruntime" in text)
     names: dict[str, Any] = {}
     exec(compile(code, str(PAGE), "exec"), names)
     model, ids = load_model(folder), list(names["prompt"])

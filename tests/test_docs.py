@@ -197,6 +197,9 @@ def test_the_demo_is_the_same_four_commands_everywhere_and_all_its_settings_are_
     assert len(first) == 4
     assert others == [first, first]
     assert "--set" not in makefile
+    minutes = re.search(r"[\d.]+(?: to [\d.]+)? minutes", "".join(cells[0]["source"]))
+    assert minutes is not None
+    assert minutes[0] in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_pages_stay_short() -> None:

@@ -12,7 +12,7 @@ from utils.validation import Section, must_be_one_of
 
 
 class FilesConfig(Section):
-    """The user's own three text files."""
+    """Your own three text files."""
 
     train: str = Field(description="Path of the training text, relative to the current folder.")
     valid: str = Field(description="Path of the validation text.")
@@ -22,39 +22,38 @@ class FilesConfig(Section):
 class TreeConfig(Section):
     """A folder of text files."""
 
-    folder: str = Field(description="The folder, relative to the current one.")
+    folder: str = Field(description="Path of the folder, relative to the current one.")
     include: tuple[str, ...] = Field(
         min_length=1,
-        description='Globs of relative paths, for example "**/*.md"; ** is any number of folders. '
-        "Hidden files, links, run folders and the cache are left out.",
+        description='Globs of files below it, e.g. "**/*.md"; ** is any number of folders. Hidden '
+        "files, links, run folders and the cache are never read.",
     )
-    exclude: tuple[str, ...] = Field(default=(), description="Globs of what to leave out.")
+    exclude: tuple[str, ...] = Field(default=(), description="Globs of files to leave out.")
 
 
 class TokenizerConfig(Section):
-    """Choice of the tokenizer that makes ids of text."""
+    """The tokenizer."""
 
     kind: str = Field(
         default="bpe",
         json_schema_extra={"enum": list[Any](TOKENIZERS)},
         description="bpe, unigram: SentencePiece trained on the training text (unigram on at most "
-        "4 MB of it, evenly spread); bytes: 256 ids; given: a SentencePiece model of your own.",
+        "4 MB, spread evenly); bytes: the 256 bytes; given: your own SentencePiece model.",
     )
     vocabulary: int | None = Field(
         default=None,
         ge=300,
-        description="Number of ids with <doc> (bpe and unigram; default 4096).",
+        description="Vocabulary size with <doc>, end of document (bpe, unigram; default 4096).",
     )
     lower_case: bool = Field(
         default=False,
-        description="Lower-case all text first (bpe and unigram). It is lost, so neither bits per "
-        "byte nor word perplexity is reported.",
+        description="Lower-case all text first (bpe, unigram). Rules out bits per byte and word "
+        "perplexity.",
     )
     model: str | None = Field(
         default=None,
-        description="Path of the SentencePiece model for kind: given, relative to the current "
-        "folder. One that loses text is said to, and neither bits per byte nor word perplexity is "
-        "reported.",
+        description="Path of the SentencePiece model (given), relative to the current folder. One "
+        "that loses text is reported, and rules out bits per byte and word perplexity.",
     )
 
     @field_validator("kind")
@@ -85,35 +84,35 @@ class DataConfig(Section):
     """Corpus, tokenizer, training streams and evaluation streams."""
 
     corpus: str = Field(
-        description="Name of a registered corpus.",
         json_schema_extra={"enum": list[Any](CORPORA)},
+        description="A built-in corpus; files: your three files; tree: your folder.",
     )
     files: FilesConfig | None = Field(default=None, description="Paths, for corpus: files.")
     tree: TreeConfig | None = Field(default=None, description="A folder, for corpus: tree.")
     tokenizer: TokenizerConfig = TokenizerConfig()
-    batch: int = Field(default=16, ge=1, description="Training streams read side by side.")
-    segment: int = Field(default=64, ge=1, description="Tokens of each stream in one step.")
+    batch: int = Field(default=16, ge=1, description="Batch size: streams read in parallel.")
+    segment: int = Field(default=64, ge=1, description="Sequence length in tokens (tgt_len).")
     random_offset: bool = Field(
         default=False,
-        description="Every epoch begins at another place of the training text (by run.seed).",
+        description="Start each epoch at another position of the text (drawn from run.seed).",
     )
-    evaluation_streams: int = Field(default=8, ge=1, description="Streams of an evaluation pass.")
+    evaluation_streams: int = Field(default=8, ge=1, description="Batch size of evaluations.")
     evaluation_segment: int | None = Field(
-        default=None, ge=1, description="Tokens per evaluation step (default: segment)."
+        default=None, ge=1, description="Sequence length of evaluations (default: segment)."
     )
     context_tokens: int = Field(
         default=0,
         ge=0,
         le=2**30,
-        description="Unscored tokens before each evaluation stream's interval. Without them a "
-        "stream begins with an empty memory; with windows of W in L attention slots, L (W - 1) "
-        "give the figure of a single stream.",
+        description="Tokens that each evaluation stream reads, unscored, before its part of the "
+        "text; with 0 its memory begins empty. With window W in each of L attention blocks, L (W - "
+        "1) give the result of a single stream.",
     )
     validation_tokens: int | None = Field(
-        default=None, ge=2, description="Only the first so many validation tokens (default: all)."
+        default=None, ge=2, description="Read only the first N validation tokens (default: all)."
     )
     test_tokens: int | None = Field(
-        default=None, ge=2, description="Only the first so many test tokens (default: all)."
+        default=None, ge=2, description="Read only the first N test tokens (default: all)."
     )
 
     @field_validator("corpus")

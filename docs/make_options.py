@@ -10,12 +10,26 @@ from typing import Any
 HEADER = """\
 # Options of an experiment file
 
-Made by `make schema` from the sections themselves; a test keeps it equal. Every key can be set in
-the file or by `--set section.key=value`. An empty default is `null`: nothing is set.
+These are all keys of an experiment file. Set a key in the file or with `--set section.key=value`.
+Of several choices the default is bold; without any default a key is `null`, which means not set.
 
-A candidate of `model.candidates` is a kind, or a kind with a label and options:
-`{kind: dense, label: dense_wide, d_ffn: 2048}`. What it leaves out takes the value of the same
-name in the section `model`, and where that has none, its own default.
+- Two blocks are one Transformer layer; `dense` is a feed-forward block.
+- alpha are the architecture parameters of a search, pi = softmax(alpha) the probabilities of the
+  candidates in each block, and tau the temperature of the Gumbel softmax that samples them.
+- A limit is the most that a layout may cost: with a unit, or `0.65x` for 0.65 times the cost of the
+  reference layout.
+
+`make schema` writes this page, and a test keeps it equal to the code.
+"""
+CANDIDATES = """
+## candidates
+
+An entry of `model.candidates` is a kind, or a kind with a label and options:
+`{kind: dense, label: dense_wide, d_ffn: 2048}`. An option that it leaves out has the value of the
+same key in `model`, or the default below.
+
+| kind | option | default | meaning |
+|---|---|---|---|
 """
 SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "costs", "sweep")
 
@@ -38,33 +52,38 @@ def json_schema() -> str:
 def options_page() -> str:
     """The whole page."""
     schema = json.loads(json_schema())
-    parts = [HEADER]
+    parts, said = [HEADER], dict[str, str]()
     for section in SECTIONS:
-        parts += [f"\n## {section}\n\n| key | default | choices | meaning |\n|---|---|---|---|\n"]
-        parts += _rows(section, schema["properties"][section], schema["$defs"])
-    parts += ["\n## candidates\n\n| kind | option | default | meaning |\n|---|---|---|---|\n"]
-    parts += _candidate_rows(schema["$defs"])
+        parts += [f"\n## {section}\n\n| key | default or choices | meaning |\n|---|---|---|\n"]
+        parts += _rows(section, schema["properties"][section], schema["$defs"], said)
+    parts += [CANDIDATES, *_candidate_rows(schema["$defs"])]
     return "".join(parts)
 
 
-def _rows(name: str, entry: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
+def _rows(
+    name: str, entry: dict[str, Any], definitions: dict[str, Any], said: dict[str, str]
+) -> Iterator[str]:
+    """The rows of a key and of all below it; `said` is where a section was described before."""
     below = entry.get("additionalProperties")
     if isinstance(below, dict):
-        yield f"| `{name}` | {_default(entry)} |  | {_cell(entry)} |\n"
-        yield from _rows(f"{name}.KEY", below, definitions)
+        yield f"| `{name}` | {_default(entry)} | {_cell(entry)} |\n"
+        yield from _rows(f"{name}.KEY", below, definitions, said)
         return
     targets = [target for target in _references(entry) if target.endswith("Config")]
     if not targets:
-        yield f"| `{name}` | {_default(entry)} | {_choices(entry)} | {_cell(entry)} |\n"
+        yield f"| `{name}` | {_choices(entry) or _default(entry)} | {_cell(entry)} |\n"
+        return
+    if (before := said.setdefault(targets[0], name)) != name:
+        yield f"| `{name}` | as `{before}` | The same keys and defaults. |\n"
         return
     described = set()
     for inner in (definitions[target] for target in targets):
         for key, value in inner["properties"].items():
-            # Of several sections that may stand here, the first that has a key describes it.
+            # Two kinds of one section can have the same key: the first describes it.
             if key not in described:
                 described.add(key)
                 required = {"required": True} if key in inner.get("required", []) else {}
-                yield from _rows(f"{name}.{key}", {**value, **required}, definitions)
+                yield from _rows(f"{name}.{key}", {**value, **required}, definitions, said)
 
 
 def _references(entry: dict[str, Any]) -> list[str]:
@@ -74,9 +93,11 @@ def _references(entry: dict[str, Any]) -> list[str]:
 
 def _default(entry: dict[str, Any]) -> str:
     if entry.get("required") or "default" not in entry:
-        return "(must be given)"
+        return "(required)"
     if entry["default"] is None:
         return ""
+    if isinstance(entry["default"], str):
+        return f"`{entry['default']}`"
     if isinstance(entry["default"], list):
         kinds = [item["kind"] if isinstance(item, dict) else item for item in entry["default"]]
         return f"`{json.dumps(kinds)}`"
@@ -84,8 +105,15 @@ def _default(entry: dict[str, Any]) -> str:
 
 
 def _choices(entry: dict[str, Any]) -> str:
-    entries = [entry, entry.get("items", {}), *entry.get("anyOf", [])]
-    return ", ".join(str(choice) for part in entries for choice in part.get("enum", []))
+    """The choices of a key, the default in bold."""
+    entries, default = (
+        [entry, entry.get("items", {}), *entry.get("anyOf", [])],
+        entry.get("default"),
+    )
+    chosen = default if isinstance(default, list) else [default]
+    choices = [str(choice) for part in entries for choice in part.get("enum", [])]
+    bold = [f"**{choice}**" if choice in chosen else choice for choice in choices]
+    return ("(required) " if choices and entry.get("required") else "") + ", ".join(bold)
 
 
 def _cell(entry: dict[str, Any]) -> str:
@@ -98,13 +126,14 @@ def _candidate_rows(definitions: dict[str, Any]) -> Iterator[str]:
         if not name.endswith("Options"):
             continue
         kind = definition["properties"]["kind"]["const"]
-        options = definition["properties"].keys() - {"kind", "label"}
+        options = [key for key in definition["properties"] if key not in ("kind", "label")]
+        if same := [key for key in options if key in inherited]:
+            yield f"| {kind} | {', '.join(f'`{key}`' for key in same)} | those of `model` | |\n"
         if not options:
-            yield f"| {kind} | | | none |\n"
+            yield f"| {kind} | | | no options |\n"
         for key, value in definition["properties"].items():
-            if key in options:
-                default = f"`model.{key}`" if key in inherited else _default(value)
-                yield f"| {kind} | `{key}` | {default} | {_cell(value)} |\n"
+            if key in options and key not in inherited:
+                yield f"| {kind} | `{key}` | {_default(value)} | {_cell(value)} |\n"
 
 
 if __name__ == "__main__":

@@ -36,17 +36,16 @@ class ParameterConfig(Section):
     choices: tuple[Any, ...] | None = Field(
         default=None, min_length=1, description="The values, all different; lists are allowed."
     )
-    low: int | float | None = Field(default=None, description="Least value of a range.")
+    low: int | float | None = Field(default=None, description="Smallest value of a range.")
     high: int | float | None = Field(default=None, description="Largest value of the range.")
     step: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="low, low + step, ... up to high (default: any number, or every integer).",
+        default=None, description="Step of the range (default: any number, or every integer)."
     )
-    log: bool = Field(default=False, description="Draw evenly by ratio (a range above 0).")
+    log: bool = Field(default=False, description="Sample on a logarithmic scale (a range above 0).")
     when: dict[str, Any] = Field(
         default={},
-        description="Only with these values of keys above it in the space, each a value or a list; "
-        "else the key is left out of the trial's experiment and has its default.",
+        description="Vary the key only if these keys, earlier in the space, have these values "
+        "(each a value or a list); otherwise it has its default.",
     )
 
     @model_validator(mode="after")
@@ -86,12 +85,12 @@ class SamplerConfig(Section):
         description="tpe: tree-structured Parzen estimator; grid: every combination; nsga2: "
         "genetic, for several objectives.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**31, description="Of the suggestions.")
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the suggestions.")
     startup: int | None = Field(
-        default=None, ge=1, description="Random trials at first (tpe; default 10)."
+        default=None, ge=1, description="Random trials at the start (tpe; default 10)."
     )
     population: int | None = Field(
-        default=None, ge=2, description="Trials of a generation (nsga2; default 10)."
+        default=None, ge=2, description="Trials per generation (nsga2; default 10)."
     )
 
     @model_validator(mode="after")
@@ -106,14 +105,13 @@ class PrunerConfig(Section):
 
     kind: Literal["none", "median", "successive_halving"] = Field(
         default="none",
-        description="median: worse than the median of the trials before it; successive_halving: "
-        "one of three goes on.",
+        description="median stops a search worse than the median of earlier trials; "
+        "successive_halving continues one in three.",
     )
     min_steps: int | None = Field(
         default=None,
         ge=1,
-        description="Search steps that every trial gets (default: those until the first "
-        "validation).",
+        description="Search steps that every trial gets (default: until the first validation).",
     )
 
     @model_validator(mode="after")
@@ -126,48 +124,48 @@ class SweepConfig(Section):
     """Many trials of one experiment, each with other settings."""
 
     space: dict[str, ParameterConfig] = Field(
-        min_length=1, description="Keys of the experiment, such as search.tau.end."
+        min_length=1, description="Keys of the experiment that vary, e.g. search.tau.end."
     )
     trials: int | None = Field(
-        default=None, ge=1, description="How many (sampler grid: all its points; leave it out)."
+        default=None, ge=1, description="Number of trials (not with sampler grid, which runs all)."
     )
     objectives: tuple[Literal["retrained", "onehot", "flops", "parameters"], ...] = Field(
         default=("retrained",),
         min_length=1,
-        description="What shall be small. retrained: validation bits per byte of the retrained "
-        "model; onehot: of the SuperNet with argmax of pi, at the search's last validation "
-        "(derive.method argmax, without a budget); flops, parameters: of the derived model. "
-        "Several: the Pareto front.",
+        description="What is minimised. retrained: validation bits per byte of the retrained "
+        "model; onehot: of the SuperNet's likeliest layout, at the search's last validation "
+        "(derive.method argmax, no budget); flops, parameters: of the derived model. Several give "
+        "a Pareto front.",
     )
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
         default=(0,),
         min_length=1,
-        description="run.seed of a trial's runs, added to derive.seed too; their mean counts.",
+        description="run.seed of each trial's runs, added to derive.seed too; their mean counts.",
     )
     sampler: SamplerConfig = SamplerConfig()
     pruner: PrunerConfig = PrunerConfig()
     set: dict[str, Any] = Field(
-        default={}, description="Settings of the trials only; the best experiment lacks them."
+        default={}, description="Settings of the trials only, not of the best experiment."
     )
     trial_minutes: float | None = Field(
-        default=None, gt=0, description="Longest time of a trial (default: any)."
+        default=None, gt=0, description="Time limit of a trial (default: none)."
     )
     retries: int = Field(
-        default=2, ge=0, description="How often a trial is run again whose worker died."
+        default=2, ge=0, description="How often a trial is restarted after its worker died."
     )
     keep: Literal["best", "all"] = Field(
         default="best",
-        description="Trials whose checkpoints and models are kept; failed ones keep theirs.",
+        description="Trials that keep checkpoints and models; failed ones always do.",
     )
     storage: str | None = Field(
         default=None,
-        description="The study's database: a URL that Optuna takes, such as "
-        "postgresql://user@host/database (default: SQLite in RUN/sweep).",
+        description="Optuna's database: a URL, e.g. postgresql://user@host/database (default: "
+        "SQLite in RUN/sweep).",
     )
     grace_s: int = Field(
         default=90,
         ge=10,
-        description="A worker whose heart has not beaten for so many seconds is dead.",
+        description="Seconds without a heartbeat after which a worker counts as dead.",
     )
 
     @field_validator("storage")

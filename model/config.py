@@ -14,40 +14,40 @@ if TYPE_CHECKING:
 
 
 class ModelOptions(Section):
-    """What all slots of a model have in common beside their sizes; the defaults are none."""
+    """Options that all blocks of a model share, besides their sizes."""
 
     norm: Literal["layer", "rms", "scale"] = Field(
         default="layer",
-        description="Of every slot and before the softmax; layer: LayerNorm, rms: RMSNorm (a "
-        "weight for each channel, no mean), scale: ScaleNorm (one weight, first sqrt(d_model)).",
+        description="Norm of every block and before the softmax. layer: LayerNorm; rms: RMSNorm (a "
+        "weight per channel, no mean); scale: ScaleNorm (one weight, initially sqrt(d_model)).",
     )
     norm_position: Literal["pre", "post"] = Field(
         default="pre",
-        description="pre: a block reads norm(x); post, as in the papers: a slot's result is "
-        "norm(x + block(x)), identity leaves x as it is.",
+        description="pre: x + block(norm(x)); post, as in the papers: norm(x + block(x)), and "
+        "identity leaves x unchanged.",
     )
     last_norm: bool = Field(
         default=True,
-        description="A norm before the softmax; false, as in the papers, goes with norm_position: "
-        "post. Of fixed layouts only: without it the softmax sees how evenly a slot mixes.",
+        description="Norm before the softmax. false, as in the papers, needs norm_position post. "
+        "Not for a search: the softmax would see how evenly a block mixes its candidates.",
     )
     token_shift: bool = Field(
         default=False,
-        description="Half of the channels that a block reads, the upper ones, are those of the "
-        "token before; a memory of one row more carries it from segment to segment.",
+        description="The upper half of a block's input channels comes from the token before, "
+        "across segments too, which takes one more row of memory.",
     )
     d_embedding: int | None = Field(
         default=None,
         ge=1,
         le=2**16,
-        description="Width of the embedding's and the softmax's rows, which a matrix takes to "
-        "d_model and, where they are tied, its transpose back (default: d_model, no matrix). With "
-        "cutoffs it is the width of the head, and what factor divides in the tails.",
+        description="Width of the embedding and of the softmax's rows; a matrix projects it to "
+        "d_model, its transpose back where they are tied (default: d_model, no matrix). With "
+        "cutoffs it is the head's width, which factor divides for the tails.",
     )
     rezero: bool = Field(
         default=False,
-        description="A slot is x + a block(x) with a trained a that begins as 0, and there is no "
-        "norm at all. Of fixed layouts only: while a is 0 no candidate makes a difference.",
+        description="ReZero: a block is x + a block(x) with a trained scalar a, initially 0, and "
+        "no norm. Not for a search: while a is 0, all candidates are equal.",
     )
 
     def problems(self, d_model: int) -> list[str]:
@@ -98,9 +98,9 @@ class _Tails(Section):
         f"{DEFAULT_FACTOR}).",
     )
     sizes: tuple[Width, ...] | None = Field(
-        default=None, description="Widths of the tails, instead of factor."
+        default=None, description="Widths of the tails, in place of factor."
     )
-    tied: bool = Field(default=True, description="Input embedding shares the softmax's tables.")
+    tied: bool = Field(default=True, description="The embedding and the softmax share weights.")
 
     @property
     def tails(self) -> int:
@@ -131,8 +131,8 @@ class SoftmaxConfig(_Tails):
     cutoffs: tuple[int, ...] = Field(
         default=(),
         max_length=MOST_TAILS,
-        description="First id of each tail cluster, increasing; none: plain softmax; auto: those "
-        "that cost least on the training text.",
+        description="Adaptive softmax: first token id of each tail, increasing; empty: ordinary "
+        "softmax; auto: the fastest for this text.",
     )
 
     @property
@@ -160,18 +160,18 @@ class SoftmaxConfig(_Tails):
 
 
 class AutoSoftmaxConfig(_Tails):
-    """Adaptive softmax whose cutoffs are those that cost least on the training text."""
+    """Adaptive softmax with the cutoffs that make training on this text fastest."""
 
     cutoffs: Literal["auto"]
     clusters: int = Field(
-        default=4, ge=2, le=MOST_TAILS + 1, description="Head and tails (cutoffs: auto only)."
+        default=4, ge=2, le=MOST_TAILS + 1, description="Clusters, head included (cutoffs: auto)."
     )
     head_mass: float = Field(
         default=0.75,
         ge=0,
         le=1,
-        description="Least part of the training tokens in the head (cutoffs: auto only). The cost "
-        "does not see that narrow tails predict worse.",
+        description="Smallest fraction of the training tokens in the head (cutoffs: auto). auto "
+        "ignores that narrow tails predict worse.",
     )
 
     @property
@@ -191,35 +191,39 @@ def _fixed_or_auto(value: Any) -> str:
 
 
 class ModelConfig(ModelOptions):
-    """Sizes of the model; a candidate's options left out take the value given here."""
+    """Sizes of the model, and the options that its candidates leave out."""
 
     n_blocks: int = Field(
         ge=1, le=4096, description="Number of blocks; two make one Transformer layer."
     )
-    d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
+    d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream (hidden size).")
     n_heads: int = Field(default=4, ge=1, description="Attention heads.")
     d_head: int | None = Field(
-        default=None, ge=1, description="Width of a head (default d_model / n_heads)."
+        default=None, ge=1, description="Width of a head (default: d_model / n_heads)."
     )
     window: int | None = Field(
-        default=None, ge=1, description="Keys a query sees, itself included (default: all)."
+        default=None, ge=1, description="Keys that a query sees, its own included (default: all)."
     )
-    memory: int = Field(default=64, ge=0, description="Memory rows of an attention slot.")
+    memory: int = Field(
+        default=64,
+        ge=0,
+        description="Earlier tokens that attention can read (mem_len); window - 1 with a window.",
+    )
     clamp: int | None = Field(
         default=None,
         ge=0,
-        description="Keys further away than this are encoded as if they were this far "
-        "(default: none).",
+        description="Largest distance that is encoded (clamp_len); keys further away count as this "
+        "far (default: no limit).",
     )
-    d_ffn: int = Field(ge=1, description="Inner width of a dense block.")
-    activation: Activation = Field(default="relu", description="Of a dense block.")
+    d_ffn: int = Field(ge=1, description="Inner width of a feed-forward (dense) block, GLU or not.")
+    activation: Activation = Field(default="relu", description="swiglu and geglu have no biases.")
     chunk: int = Field(default=1, ge=1, le=2**20, description=CHUNK)
     dropout: float = Field(
         default=0.1,
         ge=0,
         lt=1,
-        description="On what each slot adds and on the softmax's input; elsewhere where nothing "
-        "else is given.",
+        description="Dropout on each block's output and the softmax's input; the default of "
+        "dropout_embedding and dropout_dense.",
     )
     dropout_embedding: float | None = Field(
         default=None, ge=0, lt=1, description="On the embeddings (default: dropout)."
@@ -228,18 +232,18 @@ class ModelConfig(ModelOptions):
         default=0.0, ge=0, lt=1, description="On the attention weights."
     )
     dropout_dense: float | None = Field(
-        default=None, ge=0, lt=1, description="On a dense block's inner layer (default: dropout)."
+        default=None, ge=0, lt=1, description="In feed-forward blocks (default: dropout)."
     )
     candidates: tuple[Candidate, ...] = Field(
         default=("attention", "dense", "identity"),
         validate_default=True,
-        description="What a slot may become: a kind, or a kind with options and a label.",
+        description="Kinds that a block can become, each with options and a label if needed.",
     )
     tie_blocks: int | None = Field(
         default=None,
         ge=1,
-        description="Slots so many apart share their weights, candidate by candidate (1: all slots "
-        "do); default: none.",
+        description="Blocks at this distance share weights, candidate by candidate (1: all blocks; "
+        "default: none).",
     )
     softmax: Annotated[
         Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],

@@ -34,31 +34,30 @@ GRAIN = 8
 
 
 class CompareConfig(Section):
-    """Which baselines the derived layout must beat."""
+    """Baselines that the chosen layout is compared with."""
 
     baselines: list[str] = Field(
         default=["interleaved", "interleaved_short", "random"],
-        description="Rules (or other derivations), and baselines that cost what the chosen layout "
-        "costs: random; permuted, its own blocks in another order; interleaved_short, with fewer "
-        "slots; interleaved_narrow, with narrower dense blocks; sandwich_k, sandwiches of every k.",
+        description="Any derive.method, or baselines that cost as much as the chosen layout: "
+        "random; permuted: its blocks in another order; interleaved_short: fewer blocks; "
+        "interleaved_narrow: narrower feed-forward blocks; sandwich_k: sandwiches of every k.",
     )
     equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
         Field(
             default="auto",
-            description="The cost that they share with it, within 3%; interleaved_short, "
-            "interleaved_narrow and sandwich_k may have less (train_step: as much training by the "
-            "clock); auto: latency or another time that it was derived within a budget of, else "
+            description="The cost that these share with it, within 3%; the last three may cost "
+            "less. train_step: equal training time. auto: the time that derive.budget limits, else "
             "flops.",
         )
     )
     random_layouts: int = Field(
-        default=1, ge=1, description="How many random baselines, each another network."
+        default=1, ge=1, description="Number of different random baselines."
     )
     permutations: int = Field(
-        default=1, ge=1, description="How many permuted baselines, each another network."
+        default=1, ge=1, description="Number of different permuted baselines."
     )
     seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
-        default=[0, 1, 2], min_length=1, description="Retraining seeds, all different."
+        default=[0, 1, 2], min_length=1, description="Training seeds per layout, all different."
     )
 
     @model_validator(mode="after")

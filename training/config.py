@@ -1,4 +1,4 @@
-"""What an experiment says about the run, the optimiser and phase 2."""
+"""What an experiment says about the run, the optimiser and retraining."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from utils.validation import Section
 MOST_EPOCHS = 1e6
 DEFAULT_BETAS = (0.9, 0.999)
 DEFAULT_EPS = {"adamw": 1e-8, "adam": 1e-8, "lamb": 1e-6, "adagrad": 1e-10}
-EPOCHS = "Passes over the training text instead of steps; a part of one is allowed."
+EPOCHS = "Passes over the training text, in place of steps; fractions are allowed."
 
 
 # Options of an optimiser, and the kinds that heed them.
@@ -21,54 +21,54 @@ _HEEDED_BY = {
 
 
 class RunConfig(Section):
-    """Where and how a phase runs; of these only `precision` is part of its identity."""
+    """Where and how a command runs; of these only `precision` is part of a run's identity."""
 
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of weights, draws and dropout.")
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
-        description="auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.",
+        description="cpu, cuda, cuda:N, or auto: a GPU if there is one.",
     )
     threads: int | None = Field(
-        default=None, ge=1, description="CPU threads (default: all, or a process's share)."
+        default=None, ge=1, description="CPU threads (default: all, shared by the processes)."
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         default="float32",
-        description="bfloat16: matrix products under autocast; tf32: those of float32 with fewer "
-        "digits, on a GPU.",
+        description="bfloat16: matrix products in bfloat16 (autocast); tf32: matrix products of "
+        "float32 with a shorter mantissa, on a GPU.",
     )
     micro_batches: int = Field(
         default=1,
         ge=1,
-        description="Parts into which the streams of a step are split to save memory; the gradient "
-        "is that of the whole, but dropout draws other numbers.",
+        description="Parts into which a step's streams are split (gradient accumulation): less "
+        "memory, the same gradient; dropout draws other numbers.",
     )
     recompute: bool = Field(
         default=False,
-        description="Compute each slot's candidates again in the backward pass instead of keeping "
-        "what they need for it: less memory, about a third more time, the same numbers.",
+        description="Activation checkpointing: the backward pass computes blocks again instead of "
+        "keeping their activations. Less memory, about a third more time, the same numbers.",
     )
     attention: Literal["auto", "with_bias", "fused"] = Field(
         default="auto",
-        description="Kernel of attention in training steps; auto: as measured for the device. Both "
-        "give the same numbers but for rounding; where fused cannot serve, with_bias does. "
-        "Compiled slots take with_bias: compile needs auto.",
+        description="Attention kernel in training steps; auto: as measured for the device. Results "
+        "differ by rounding alone; where fused cannot be used, with_bias is. run.compile needs "
+        "auto and uses with_bias.",
     )
     compile: bool = Field(
         default=False,
-        description="torch.compile of the slots in training steps: minutes at the start; numbers "
-        "differ by rounding, and dropout draws others.",
+        description="torch.compile of the blocks in training steps: minutes at the start; results "
+        "differ by rounding, and dropout draws other numbers.",
     )
-    log_every: int = Field(default=50, ge=1, description="Steps between lines of the log.")
-    validate_every: int = Field(default=500, ge=1, description="Steps between validations.")
-    checkpoint_every: int = Field(default=500, ge=1, description="Steps between checkpoints.")
+    log_every: int = Field(default=50, ge=1, description="Steps between two lines of the log.")
+    validate_every: int = Field(default=500, ge=1, description="Steps between two validations.")
+    checkpoint_every: int = Field(default=500, ge=1, description="Steps between two checkpoints.")
     figures: bool = Field(
-        default=True, description="Draw figures and the report when a search ends."
+        default=True, description="Draw the figures and the report when a search ends."
     )
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = Field(
         default=(),
-        description="Programs that show the numbers as they come, each an extra: tensorboard, "
-        "wandb (offline, where WANDB_MODE does not say otherwise).",
+        description="Live dashboards, each an optional extra; wandb is offline unless WANDB_MODE "
+        "says otherwise.",
     )
 
     @model_validator(mode="after")
@@ -85,39 +85,39 @@ class OptimiserConfig(Section):
     """An optimiser of the weights and its learning-rate schedule."""
 
     kind: Literal["adamw", "adam", "lamb", "adagrad", "sgd"] = Field(
-        default="adamw", description="Decay is decoupled in adamw and lamb."
+        default="adamw", description="adamw and lamb decouple the weight decay."
     )
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
     betas: tuple[float, float] | None = Field(
-        default=None, description="Decay rates of adamw, adam and lamb (default 0.9 and 0.999)."
+        default=None, description="Decay rates of adamw, adam and lamb (default 0.9, 0.999)."
     )
     eps: float | None = Field(
-        default=None, gt=0, description="Of all but sgd (default 1e-8; lamb 1e-6; adagrad 1e-10)."
+        default=None, gt=0, description="All but sgd (default 1e-8; lamb 1e-6; adagrad 1e-10)."
     )
-    momentum: float | None = Field(default=None, ge=0, lt=1, description="Of sgd (default 0).")
-    weight_decay: float = Field(default=0.01, ge=0, description="Matrices only.")
+    momentum: float | None = Field(default=None, ge=0, lt=1, description="sgd only (default 0).")
+    weight_decay: float = Field(default=0.01, ge=0, description="On matrices only.")
     clip_norm: float | None = Field(
-        default=0.25, gt=0, description="Largest norm of the whole gradient; null: free."
+        default=0.25, gt=0, description="Largest norm of the whole gradient; null: no limit."
     )
     clip_each_norm: float | None = Field(
-        default=None, gt=0, description="Largest norm of each tensor's gradient."
+        default=None, gt=0, description="Largest norm of each tensor's gradient; null: no limit."
     )
     clip_value: float | None = Field(
-        default=None, gt=0, description="Largest absolute value in the gradient."
+        default=None, gt=0, description="Largest absolute value in the gradient; null: no limit."
     )
     warmup_steps: int | None = Field(
         default=None,
         ge=0,
-        description="Steps of linear warm-up from zero (default: a tenth of all, at most 100).",
+        description="Steps of linear warm-up from 0 (default: a tenth of all steps, at most 100).",
     )
     schedule: Literal["cosine", "linear", "constant"] = Field(
-        default="cosine", description="After the warm-up."
+        default="cosine", description="Learning-rate schedule after the warm-up."
     )
     min_lr_ratio: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="Learning rate at the last step as a part of lr (default 0).",
+        description="Learning rate at the last step, as a fraction of lr (default 0).",
     )
 
     def left_out(self) -> dict[str, Any]:
@@ -150,13 +150,13 @@ class OptimiserConfig(Section):
 
 
 class FineTuneConfig(Section):
-    """A last stage at a lower learning rate; weights, moments and memories go on as they are."""
+    """A last stage at a lower learning rate; it keeps weights, moments and memories."""
 
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
     epochs: float | None = Field(default=None, gt=0, le=MOST_EPOCHS, description=EPOCHS)
-    lr: float = Field(gt=0, description="Learning rate of its first step, below optimiser.lr.")
+    lr: float = Field(gt=0, description="Learning rate at its first step, below optimiser.lr.")
     schedule: Literal["cosine", "linear", "constant"] = Field(
-        default="constant", description="cosine and linear end at 0."
+        default="constant", description="Learning-rate schedule; cosine and linear end at 0."
     )
 
     @model_validator(mode="after")
@@ -166,7 +166,7 @@ class FineTuneConfig(Section):
 
 
 class RetrainConfig(Section):
-    """Phase 2: training the derived model from scratch."""
+    """How retrain.py trains the chosen layout from scratch."""
 
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
     epochs: float | None = Field(default=None, gt=0, le=MOST_EPOCHS, description=EPOCHS)
@@ -174,9 +174,9 @@ class RetrainConfig(Section):
         default=0.0,
         ge=0,
         lt=1,
-        description="Probability that a slot is left out for a step. What the others add is "
-        "divided by 1 - layer_dropout, so that evaluation, which leaves none out, needs no change. "
-        "Not in a search: it would be an identity of a fixed probability beside alpha's own.",
+        description="Probability that a block is skipped in a step (LayerDrop). The outputs of the "
+        "others are divided by 1 - layer_dropout, so evaluation needs no change. Not used in a "
+        "search: it would act as a second identity candidate with a fixed probability.",
     )
     optimiser: OptimiserConfig = OptimiserConfig()
     fine_tune: FineTuneConfig | None = Field(

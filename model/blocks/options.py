@@ -113,22 +113,19 @@ class ContextOptions(HeadOptions):
         default=None,
         ge=1,
         le=4096,
-        description="Heads of keys and values, each for so many heads of queries; null: n_heads.",
+        description="Heads of keys and values, a divisor of n_heads (GQA); null: n_heads.",
     )
     window: int | None = Field(
         default=LEFT_OUT,
         ge=1,
         le=2**30,
-        description="Keys a query sees, itself included; null: all.",
+        description="Keys that a query sees, its own included; null: all.",
     )
     memory: int = Field(
-        default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory; a window needs window - 1."
+        default=LEFT_OUT, ge=0, le=2**20, description="Earlier tokens; a window needs window - 1."
     )
     clamp: int | None = Field(
-        default=LEFT_OUT,
-        ge=0,
-        le=2**30,
-        description="Keys further away than this are encoded as if they were this far; null: none.",
+        default=LEFT_OUT, ge=0, le=2**30, description="Largest encoded distance; null: no limit."
     )
 
     @staticmethod
@@ -152,19 +149,17 @@ Activation = Literal["relu", "gelu", "swiglu", "geglu"]
 
 
 CHUNK = (
-    "Parts of the tokens in which a dense block computes its inner layer, one after the other: "
-    "less memory at the peak of an evaluation, and of a training with run.recompute; without it a "
-    "training keeps all inner layers for the backward pass. Dropout draws other numbers."
+    "MLP chunking: the parts in which a feed-forward block computes its tokens, one after another. "
+    "It lowers the peak memory of evaluation, and of training only with run.recompute, without "
+    "which all inner layers are kept for the backward pass. Dropout draws other numbers."
 )
 
 
 class InnerLayerOptions(BlockOptions):
     """Options of a candidate that is made of dense blocks."""
 
-    d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width, used as given.")
-    activation: Activation = Field(
-        default=LEFT_OUT, description="relu and gelu have biases, swiglu and geglu have none."
-    )
+    d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width.")
+    activation: Activation = Field(default=LEFT_OUT, description="Of the inner layer.")
 
 
 class DenseOptions(InnerLayerOptions):
@@ -213,31 +208,25 @@ class AdaptiveSpanOptions(HeadOptions):
 
     kind: Literal["adaptive_span"] = "adaptive_span"
     label: Label = "adaptive_span"
-    span: int = Field(
-        default=256,
-        ge=1,
-        le=2**20,
-        description="Keys that a head may see at most.",
-    )
+    span: int = Field(default=256, ge=1, le=2**20, description="Most keys that a head can see.")
     ramp: int = Field(
-        default=32, ge=1, le=2**20, description="Keys over which a head's sight fades out."
+        default=32, ge=1, le=2**20, description="Keys over which a head's attention fades to 0."
     )
     first_span: float = Field(
-        default=1.0, ge=0, le=1, description="Span that heads begin with, as a part of `span`."
+        default=1.0, ge=0, le=1, description="Initial span of the heads, as a fraction of `span`."
     )
     span_loss: float = Field(
-        default=2e-6, ge=0, le=1, description="Loss in nats for each key of the mean span."
+        default=2e-6, ge=0, le=1, description="Penalty in nats per key of the mean span."
     )
     positions: Literal["relative", "learned"] = Field(
         default="relative",
-        description="relative: Transformer-XL's; learned, as in the paper: a vector for each "
-        "distance, the same for all heads of a slot.",
+        description="relative: as in Transformer-XL; learned, as in the paper: a vector per "
+        "distance, shared by all heads of a block.",
     )
     sees_itself: bool = Field(
         default=True,
-        description="A query sees its own key; false, as in the paper's code: the keys before it "
-        "alone, and at the beginning of a stream rows of zeros, which take their part of the "
-        "weights.",
+        description="A query sees its own key. false, as in the paper's code: only the keys before "
+        "it; at the start of a stream, rows of zeros take part in the softmax.",
     )
 
 
@@ -255,8 +244,8 @@ class AllAttentionOptions(ContextOptions):
         default=None,
         ge=1,
         le=2**20,
-        description="Persistent keys and values of each head; null: 4 d_model, as many numbers as "
-        "a dense block with d_ffn 4 d_model has.",
+        description="Persistent key-value pairs per head; null: 4 d_model, as many parameters as "
+        "in a feed-forward block with d_ffn 4 d_model.",
     )
 
     @staticmethod
@@ -270,7 +259,7 @@ class PersistentOptions(HeadOptions):
     kind: Literal["persistent"] = "persistent"
     label: Label = "persistent"
     n_vectors: int | None = Field(
-        default=None, ge=1, le=2**20, description="Keys and values of each head; null: 4 d_model."
+        default=None, ge=1, le=2**20, description="Key-value pairs per head; null: 4 d_model."
     )
 
     @staticmethod
@@ -290,31 +279,31 @@ class RoutingOptions(HeadOptions):
         default=None,
         ge=0,
         le=4096,
-        description="Heads with a window in the place of clusters; null: half of them.",
+        description="Heads with a window instead of clusters; null: half of them.",
     )
     clusters: int = Field(
         default=8,
         ge=1,
         le=4096,
-        description="Clusters of each routing head, at most memory and data.segment together.",
+        description="Clusters per routing head, at most memory + data.segment.",
     )
     keys: int = Field(
         default=32,
         ge=1,
         le=2**20,
-        description="The latest keys of its cluster that a query reads, or in a local head of all. "
-        "Its own is one of them, which in a cluster counts only where there is no other.",
+        description="Keys that a query reads: the latest of its cluster, in a local head the "
+        "latest of all. Its own is one of them; in a cluster it counts only if there is no other.",
     )
-    memory: int = Field(default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory.")
+    memory: int = Field(default=LEFT_OUT, ge=0, le=2**20, description="Earlier tokens kept.")
     decay: float = Field(
-        default=0.999, ge=0, le=1, description="What a step leaves of a cluster's centre."
+        default=0.999, ge=0, le=1, description="Fraction of a cluster's centre that a step keeps."
     )
     commitment_loss: float = Field(
         default=1e-4,
         ge=0,
         le=10,
-        description="Nats for a squared distance to the centres of 1 in each channel: a mean over "
-        "channels too.",
+        description="Weight in nats of the mean squared distance of keys to their centres (over "
+        "tokens and channels).",
     )
 
     @staticmethod
@@ -333,14 +322,14 @@ class MixtureOfExpertsOptions(InnerLayerOptions):
 
     kind: Literal["mixture_of_experts"] = "mixture_of_experts"
     label: Label = "mixture_of_experts"
-    n_experts: int = Field(default=4, ge=2, le=1024, description="Dense blocks to choose from.")
-    k: int = Field(default=2, ge=1, le=1024, description="Experts that a token uses.")
+    n_experts: int = Field(default=4, ge=2, le=1024, description="Number of feed-forward experts.")
+    k: int = Field(default=2, ge=1, le=1024, description="Experts per token.")
     balance_loss: float = Field(
         default=1e-2,
         ge=0,
         le=10,
-        description="Nats that an even use costs, and an uneven one more; with k of all experts no "
-        "use is uneven.",
+        description="Nats that an even use of the experts costs; an uneven one costs more, except "
+        "where k is n_experts.",
     )
 
     @staticmethod
@@ -357,7 +346,7 @@ class ProductKeyMemoryOptions(BlockOptions):
 
     kind: Literal["product_key_memory"] = "product_key_memory"
     label: Label = "product_key_memory"
-    heads: int = Field(default=4, ge=1, le=4096, description="Queries of a token.")
+    heads: int = Field(default=4, ge=1, le=4096, description="Queries per token.")
     n_keys: int = Field(
         default=32, ge=2, le=4096, description="Keys of each half; the table has n_keys^2 values."
     )

@@ -18,48 +18,54 @@ class CostsConfig(Section):
         default=1,
         ge=1,
         le=65536,
-        description="Streams of latency and decode; throughput and train_step take data.batch.",
+        description="Batch size for latency and decode; throughput and train_step use data.batch.",
     )
     repeats: int = Field(
         default=30,
         ge=3,
         le=100_000,
-        description="Timed passes of each model, in turn; up to 16 times as many where all of them "
+        description="Timed passes of each model, in turn; up to 16 times as many if all of them "
         "take less than 3 s.",
     )
     take_unsure: bool = Field(
         default=False,
-        description="Times that vary too much, as on a busy machine, are taken with a warning and "
-        "marked, in a table of their own; false: the command ends.",
+        description="Accept times that vary too much, as on a busy machine, with a warning and in "
+        "a table of their own; false: the command stops.",
     )
     table: Path | None = Field(
         default=None,
-        description="Where the table of times lies, which is made where it is not there; null: in "
-        "the cache. Of another machine, shape or version it is refused.",
+        description="File of the table of times, created if missing; null: in the cache. One of "
+        "another machine, shape or version is refused.",
     )
 
 
 class BudgetConfig(Section):
-    """What a layout may cost at most; every limit that is given holds.
+    """The most that a layout may cost; every limit that is given holds.
 
-    An amount is a number with a unit, or `0.65x`: so many times what derive.reference costs.
+    A limit is a number with a unit, or `0.65x` for 0.65 times the cost of derive.reference.
     """
 
     latency: _Given = Field(
-        default=None, description="Of one segment read with full memory (prefill): 0.65x, 4.5ms."
+        default=None,
+        description="Time to read one segment with full memory (prefill), e.g. 0.65x or 4.5ms.",
     )
     decode: _Given = Field(
-        default=None, description="Of one token behind a full memory: 0.65x, 0.8ms."
+        default=None,
+        description="Time to read one more token with full memory, e.g. 0.65x or 0.8ms.",
     )
-    train_step: _Given = Field(default=None, description="Of a step of retrain.py: 0.65x, 90ms.")
+    train_step: _Given = Field(
+        default=None, description="Time of a training step, e.g. 0.65x or 90ms."
+    )
     throughput: _Given = Field(
         default=None,
-        description="Tokens per second of reading data.batch streams, at least: 1.5x, 40k.",
+        description="Least tokens per second when data.batch streams are read, e.g. 1.5x or 40k.",
     )
-    parameters: _Given = Field(default=None, description="Trained numbers: 0.9x, 2M.")
-    flops: _Given = Field(default=None, description="FLOPs per token, forward: 0.8x, 1.5M.")
+    parameters: _Given = Field(
+        default=None, description="Number of trained parameters, e.g. 0.9x or 2M."
+    )
+    flops: _Given = Field(default=None, description="FLOPs per token (forward), e.g. 0.8x or 1.5M.")
     cache: _Given = Field(
-        default=None, description="Bytes of state that one stream keeps: 0.5x, 64KiB."
+        default=None, description="Bytes of state per stream (KV cache), e.g. 0.5x or 64KiB."
     )
 
     @field_validator("*")
@@ -79,31 +85,31 @@ class BudgetConfig(Section):
 
 
 class SearchCostConfig(Section):
-    """What pi is expected to cost at most while it is searched; off without a target."""
+    """Limits of the cost that pi is expected to have during a search; off without a target."""
 
     target: _Given = Field(
         default=None,
-        description="The expected cost of pi is pushed below it while it is above: 0.65x, 4.5ms; "
-        "null: costs play no part.",
+        description="Limit that the expected cost of pi is pushed below, e.g. 0.65x or 4.5ms; "
+        "null: costs are ignored.",
     )
     name: Literal["latency", "decode", "train_step", "parameters", "flops", "cache"] = Field(
-        default="latency", description="Which cost."
+        default="latency", description="The cost that is limited."
     )
     reference: str = Field(
-        default="interleaved", max_length=1000, description="The layout whose cost 1x is."
+        default="interleaved", max_length=1000, description="The layout that 1x refers to."
     )
     most_nothing: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="Largest share of pi, in the mean of all slots, for candidates that add "
-        "nothing (identity), which every cost favours; null: any.",
+        description="Largest mean share of pi for candidates that add nothing (identity), which "
+        "every cost favours; null: no limit.",
     )
     rate: float = Field(
         default=0.05,
         gt=0,
-        description="Nats per token that the weight of a bound rises at each of alpha's steps for "
-        "an excess of 100%.",
+        description="Growth of the penalty, in nats per token and step of alpha, at an excess of "
+        "100%.",
     )
 
     @model_validator(mode="after")

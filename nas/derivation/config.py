@@ -17,22 +17,18 @@ class TrainingsConfig(Section):
     # What `layoutbench replay` judges are these defaults.
     half: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
         default="auto",
-        description="Trainings of half length at most, the first design included; auto: "
-        f"{PROBES}, and {PROBES_PER_KIND} for every candidate beside attention, dense and what "
-        "adds nothing.",
+        description=f"predictor: most trainings of half length; auto: {PROBES}, and "
+        f"{PROBES_PER_KIND} for every candidate except attention, dense and identity.",
     )
     best: int = Field(
         default=3,
         ge=1,
         le=100,
-        description="How many of the best layouts predictor trains in full, and trained with every "
-        "seed; the best hand-written one is trained besides.",
+        description="Best layouts that predictor trains in full, and trained with every seed; the "
+        "best hand-written one comes on top.",
     )
     seeds: int = Field(
-        default=2,
-        ge=1,
-        le=100,
-        description="Trainings of each of the best, with the same seeds.",
+        default=2, ge=1, le=100, description="Full trainings of each of the best layouts."
     )
 
     @property
@@ -42,81 +38,89 @@ class TrainingsConfig(Section):
 
 
 class DeriveConfig(Section):
-    """How the choice is made discrete."""
+    """How a layout is chosen."""
 
-    method: str = Field(default="trained", description="Name of a registered derivation.")
+    method: str = Field(
+        default="trained",
+        description="How the layout is chosen. trained, predictor: by training several; argmax, "
+        "top_k, sampled, beam, evolution: from a search; interleaved, par, sandwich, random: by a "
+        "rule; layout: derive.layout.",
+    )
     searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
         default=None,
         min_length=1,
-        description="Seeds of the searches whose alphas are averaged; null: run.seed's alone.",
+        description="Seeds of the searches whose alphas are averaged; null: run.seed alone.",
     )
     average: float = Field(
-        default=0.2, gt=0, le=1, description="Part of a search's steps whose alpha is averaged."
+        default=0.2, gt=0, le=1, description="Last part of a search, over which alpha is averaged."
     )
     top: int = Field(
         default=8,
         ge=1,
         le=10_000,
-        description="top_k, trained: how many of the likeliest networks.",
+        description="top_k, trained: how many of the most probable layouts.",
     )
-    samples: int = Field(default=32, ge=1, le=10_000, description="sampled: draws from pi.")
+    samples: int = Field(default=32, ge=1, le=10_000, description="sampled: layouts drawn from pi.")
     width: int = Field(
-        default=4, ge=1, le=1000, description="beam: networks whose neighbours are scored."
+        default=4, ge=1, le=1000, description="beam: layouts whose neighbours are scored."
     )
     evaluations: int = Field(
-        default=200, ge=1, le=100_000, description="beam: most networks that are scored."
+        default=200, ge=1, le=100_000, description="beam: most layouts that are scored."
     )
     population: int = Field(
-        default=16, ge=2, le=10_000, description="evolution: networks of a generation."
+        default=16, ge=2, le=10_000, description="evolution: layouts per generation."
     )
     generations: int = Field(
         default=8, ge=1, le=10_000, description="evolution: generations after the first."
     )
     mutation: float = Field(
-        default=0.1, gt=0, le=1, description="evolution: probability that a slot changes."
+        default=0.1, gt=0, le=1, description="evolution: probability that a block changes."
     )
     score_tokens: int | None = Field(
         default=None,
         ge=64,
-        description="Validation tokens that layouts are scored on with the SuperNet's weights, "
-        "the same for all; null: all of them.",
+        description="Validation tokens on which layouts are scored with the SuperNet's weights; "
+        "null: all.",
     )
     gap: bool = Field(
         default=True,
-        description="From a search: measure what discretising costs, with the SuperNet's weights.",
+        description="After a search: measure the loss that choosing one layout adds, with the "
+        "SuperNet's weights.",
     )
     draws: int = Field(default=8, ge=2, le=10_000, description="gap: layouts drawn from pi.")
-    p: int = Field(default=5, ge=1, description="par: slots per attention slot.")
+    p: int = Field(default=5, ge=1, description="par: blocks per attention block.")
     k: int | None = Field(
         default=None,
         ge=0,
-        description="sandwich: slots at each end; null: 2, or half of the slots if less.",
+        description="sandwich: attention blocks at the start, and as many dense ones at the end; "
+        "null: 2, or half of the blocks if fewer.",
     )
     seed: int = Field(
         default=0,
         ge=0,
         description="random, sampled, evolution, gap: seed of the draws; predictor, trained: which "
-        "seeds they train with.",
+        "training seeds they use.",
     )
     least_context: int = Field(
         default=1,
         ge=0,
         le=2**20,
-        description="Blocks that read earlier tokens, which a layout must have; 0 allows one that "
-        "predicts from the current token alone. Method layout takes any.",
+        description="Fewest blocks that read earlier tokens; 0 allows layouts that see the current "
+        "token alone. Method layout ignores it.",
     )
     trainings: TrainingsConfig = TrainingsConfig()
     budget: BudgetConfig = BudgetConfig()
     reference: str = Field(
         default="interleaved",
         max_length=1000,
-        description="budget: the layout whose costs 1x are: a rule, or letters, e.g. 'a d a d'.",
+        description="budget: the layout that 1x refers to: a rule, or letters, e.g. 'a d a d'.",
     )
     fill: Literal["d_ffn"] | None = Field(
         default=None,
-        description="d_ffn: dense blocks are widened, all by one factor, until the budget is used.",
+        description="d_ffn: spend the rest of the budget on wider feed-forward blocks, all by one "
+        "factor.",
     )
-    layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
+    layout: str | None = Field(default=None, description="layout: its letters, e.g. 'a d a d i d'.")
 
     @model_validator(mode="after")
     def _layout_is_given(self) -> "DeriveConfig":

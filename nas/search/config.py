@@ -36,17 +36,17 @@ class TauConfig(Section):
 
     schedule: Literal["constant", "linear", "cosine", "exponential", "step", "learnable"] = Field(
         default="linear",
-        description="How tau goes from start to end. learnable (experimental): a parameter, "
-        "trained on alpha's steps at alpha's rate; it lowers the loss of the relaxed net, which "
-        "need not make it decide.",
+        description="How the temperature goes from start to end. learnable (experimental): tau is "
+        "trained with alpha; that lowers the loss of the mixture, but need not make the search "
+        "decide.",
     )
-    start: float = Field(default=1.0, gt=0, description="tau until and at alpha's first step.")
+    start: float = Field(default=1.0, gt=0, description="tau until alpha's first step.")
     end: float | None = Field(default=None, gt=0, description="tau at the last step (default 0.3).")
     stairs: int | None = Field(
         default=None, ge=2, description="Number of equal stairs (step only; default 5)."
     )
     floor: float | None = Field(
-        default=None, gt=0, description="tau stays above it (learnable only; default 0.1)."
+        default=None, gt=0, description="Least tau (learnable only; default 0.1)."
     )
 
     def left_out(self) -> dict[str, Any]:
@@ -78,31 +78,31 @@ class AlphaConfig(Section):
 
     data: Literal["shared", "split", "next_batch"] = Field(
         default="next_batch",
-        description="shared: one step on one batch; split: a part of the training text for alpha; "
-        "next_batch: alpha on the next batch, then the weights on it.",
+        description="Text for alpha, the architecture parameters. shared: the weights' batch, in "
+        "one step; split: its own part; next_batch: the next batch, then the weights on it.",
     )
     share: float | None = Field(
-        default=None, gt=0, lt=1, description="Part of the training text (split only; 0.2)."
+        default=None, gt=0, lt=1, description="Fraction of the text for alpha (split; default 0.2)."
     )
     warmup_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.5, description="Part of the steps before alpha's first step."
+        default=0.5, description="Fraction of the steps before alpha's first step."
     )
-    every: int = Field(default=1, ge=1, description="One alpha step every so many steps.")
+    every: int = Field(default=1, ge=1, description="Steps of the weights per step of alpha.")
     estimator: AlphaEstimator | None = Field(
         default=None,
-        description="Of alpha's own step; null: search.estimator, soft where that is auto. Weights "
-        "may train by single_path and alpha by two_path every so many steps (not with data "
-        "shared).",
+        description="Estimator of alpha's gradient; null: search.estimator, soft if that is auto. "
+        "It may differ from that of the weights unless data is shared, e.g. two_path beside "
+        "single_path.",
     )
     lr: float | Literal["auto"] = Field(
         default="auto",
-        description="Peak learning rate; auto: alpha can move 10 in all, at most 0.05 a step.",
+        description="Peak learning rate; auto: alpha can move 10 in total, at most 0.05 per step.",
     )
     betas: tuple[float, float] = Field(default=(0.5, 0.999), description="Adam's decay rates.")
     eps: float = Field(
         default=2e-3,
         gt=0,
-        description="Adam's eps, in nats per token: choices that matter less move alpha slower.",
+        description="Adam's eps in nats per token; what matters less moves alpha more slowly.",
     )
     weight_decay: float = Field(default=0.0, ge=0, description="On alpha.")
     schedule: Literal["cosine", "linear", "constant"] = Field(
@@ -135,31 +135,31 @@ class AlphaConfig(Section):
 
 
 class SearchConfig(Section):
-    """Phase 1: training the SuperNet."""
+    """How search.py trains the SuperNet."""
 
     steps: int | None = Field(
-        default=None, ge=2, description="Steps of the weights; or give epochs."
+        default=None, ge=2, description="Training steps of the SuperNet; or give epochs."
     )
     epochs: float | None = Field(
         default=None,
         gt=0,
         le=MOST_EPOCHS,
-        description=f"{EPOCHS} With data split: over the weights' part.",
+        description=f"{EPOCHS} With alpha.data split: over the weights' part.",
     )
     estimator: Literal["auto", Estimator] = Field(
         default="auto",
-        description="auto: spos for the weights, soft for alpha, as chosen by measuring "
-        "(docs/layoutbench.md); soft for both with data shared. soft: all candidates, "
-        "relaxed weights; straight_through: one-hot forward, all computed; single_path: only the "
-        "drawn one is computed; two_path: the first two drawn, the first active; dirichlet: all, "
-        "weights from a Dirichlet of mean pi; spos: one drawn uniformly, and alpha stands still "
-        "unless alpha.estimator says how it learns.",
+        description="How candidates enter a step. soft: all, mixed by a relaxed sample; "
+        "straight_through: all computed, one used in the forward pass; single_path: only the "
+        "sampled one computed; two_path: two computed, the first used; dirichlet: all, mixed by a "
+        "Dirichlet sample of mean pi; spos: one drawn uniformly, alpha untrained unless "
+        "alpha.estimator is given; auto: spos for the weights, soft for alpha (soft for both with "
+        "alpha.data shared), the best measured (docs/layoutbench.md).",
     )
     resample_every: int | Literal["auto"] = Field(
         default="auto",
-        description="Steps for which one draw is held; auto: 1 for soft, "
-        "max(4, ceil(memory / segment) + 1) for hard draws. The weights' "
-        "estimator decides, with data split alpha's too.",
+        description="Steps for which one sample is kept; auto: 1 for soft and dirichlet, max(4, "
+        "ceil(memory / segment) + 1) for the others. The weights' estimator decides, with "
+        "alpha.data split alpha's too.",
     )
     tau: TauConfig = TauConfig()
     alpha: AlphaConfig = AlphaConfig()

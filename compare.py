@@ -1,8 +1,8 @@
-"""Compare the derived layout with its baselines: same script, same budget, same text.
+"""Step 4 of 4: compare the chosen layout with baselines, all trained alike on the same text.
 
-Trains the baselines (and what is not trained yet of the derived layout), measures the forward
-latency of all of them in turn, and prints the table. Choices were made on the validation text;
-the table is of the test text.
+Trains the baselines and any seeds of the chosen layout that are missing, measures the forward
+latency of all of them in turn, and prints the table. All choices were made on the validation text;
+the table shows the test text.
 
     python compare.py runs/quickstart
     python compare.py runs/quickstart --seeds 0,1,2 --workers 2
@@ -21,10 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
     parser.add_argument(
-        "--pareto", action="store_true", help="the front of derive.py --pareto takes part too"
+        "--pareto", action="store_true", help="also train the layouts of derive.py --pareto"
     )
-    cli.add_seeds(parser, "retraining seeds, e.g. 0,1,2 (default: compare.seeds)")
-    cli.add_workers(parser, "trainings at a time, each with its share of the cores")
+    cli.add_seeds(parser, "training seeds, e.g. 0,1,2 (default: compare.seeds)")
+    cli.add_workers(parser, "trainings that run in parallel, each with its share of the cores")
     arguments = parser.parse_args(argv)
     if arguments.seeds is not None:
         arguments.set.append(f"compare.seeds={arguments.seeds}")

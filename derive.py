@@ -1,4 +1,4 @@
-"""Turn the search into a fixed layout: an architecture JSON that trains without the SuperNet.
+"""Step 2 of 4: choose a layout and write it as an architecture that needs no SuperNet.
 
     python derive.py runs/quickstart
     python derive.py runs/quickstart --method top_k
@@ -9,23 +9,21 @@
     python derive.py configs/quickstart.yaml --method predictor --workers 2
     python derive.py runs/quickstart --pareto
 
-trained trains the layouts of rules in full, and the best of them again with another seed. It needs
-no search; where there is one, its best networks are trained too. Started again it goes on.
+trained, the default, trains the hand-written layouts in full, and the best ones again with another
+seed. predictor trains a few layouts for half of the steps, learns from them which to train next,
+and judges the best ones by full trainings, beside the best hand-written layout. Neither needs a
+search; if there is one, its best layouts are trained too. Both resume when they are started again.
 
-predictor trains a few layouts for half the steps, learns from them which to train next, and judges
-the best ones by full trainings beside the best rule. It needs no search; where there is one, what
-it proposes is tried too. Started again it goes on.
+top_k, sampled, beam and evolution score layouts with the SuperNet's weights on the validation text.
+After a search, the discretisation gap is measured too (derive.gap). Several --seeds derive from the
+mean alpha of these searches and report how well they agree.
 
-top_k, sampled, beam and evolution score layouts by the SuperNet's weights on the validation text.
-From a search, the discretisation gap is measured too (derive.gap). Several --seeds: from the mean
-alpha of these searches, with their agreement.
+--pareto derives within twelve budgets of one cost and keeps the layouts that no other layout beats:
+RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each. It ignores derive.budget.
+compare.py --pareto trains them.
 
---pareto derives within twelve budgets of a cost and writes what no other layout or rule beats:
-RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each; derive.budget has no part in
-it. compare.py --pareto trains them.
-
-Writes RUN/architectures/NAME.json, for scored layouts NAME.csv, and RUN/architecture.json, the
-chosen one, and RUN/report.html. Next: python retrain.py RUN
+Writes RUN/architectures/NAME.json, for scored layouts also NAME.csv, the chosen
+RUN/architecture.json, and RUN/report.html. Next: python retrain.py RUN
 """
 
 import argparse
@@ -47,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--method",
         help="argmax, top_k, sampled, beam, evolution; trained, predictor; interleaved, par, "
-        "sandwich, random, layout (default: derive.method, trained where the file has none)",
+        "sandwich, random, layout (default: derive.method, trained unless the file says otherwise)",
     )
-    cli.add_workers(parser, "trainings at a time (trained, predictor)")
+    cli.add_workers(parser, "trainings that run in parallel (trained, predictor)")
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
     parser.add_argument(
         "--pareto", nargs="?", const="latency", metavar="COST",
-        help="the front of a cost and the score (default: none; of latency where no COST is named; "
-        "also decode, train_step, throughput, parameters, flops, cache)",
+        help="derive the Pareto front of the score and a COST: decode, train_step, throughput, "
+        "parameters, flops, cache or latency (default: no front; latency if no COST is given)",
     )  # fmt: skip
     arguments = parser.parse_args(argv)
     if arguments.method is not None:

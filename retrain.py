@@ -1,7 +1,8 @@
-"""Phase 2: train the derived PAR Transformer-XL from scratch and test it once.
+"""Step 3 of 4: train the chosen layout from scratch and test it once.
 
-Needs an experiment and an architecture, not the SuperNet. Started again, the same command goes
-on from the last checkpoint. The best step on the validation text is tested, once.
+This needs an experiment and an architecture, but no SuperNet. The model is tested once, at the step
+with the best validation loss. An interrupted training resumes from its last checkpoint when the
+same command is given again.
 
     python retrain.py runs/quickstart
     python retrain.py runs/quickstart --seeds 0,1,2 --workers 2
@@ -37,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="an architecture JSON (default: RUN/architecture.json)",
     )
     source.add_argument(
-        "--layout", metavar="LAYOUT", help="letters, e.g. 'a d a d', or a registered derivation"
+        "--layout", metavar="LAYOUT", help="letters, e.g. 'a d a d', or a method of derive.py"
     )
     cli.add_seeds(parser, "several trainings, e.g. 0,1,2 (default: run.seed alone)")
-    cli.add_workers(parser, "trainings at a time, each with its share of the cores")
+    cli.add_workers(parser, "trainings that run in parallel, each with its share of the cores")
     arguments = parser.parse_args(argv)
     with cli.user_errors(loads=None):
         if arguments.workers > 1:

@@ -1,8 +1,8 @@
-"""Phase 1: train the Gumbel SuperNet and record how the probabilities pi move.
+"""Step 1 of 4: train the SuperNet and record the probability of every candidate in each block.
 
-Every slot of the SuperNet holds all candidates (attention, dense, identity, ...). The weights
-and the architecture parameters alpha are trained together; pi = softmax(alpha) is recorded at
-every step. Started again, the same command goes on from the last checkpoint.
+Each block of the SuperNet holds all candidates (attention, dense, identity, ...). Their weights and
+the architecture parameters alpha are trained together; pi = softmax(alpha) is recorded at every
+step. An interrupted search resumes from its last checkpoint when the same command is given again.
 
     python search.py configs/quickstart.yaml
     python search.py configs/quickstart.yaml --set search.tau.end=0.1 --run runs/tau01
@@ -10,8 +10,8 @@ every step. Started again, the same command goes on from the last checkpoint.
     torchrun --nproc_per_node 2 -- search.py configs/quickstart.yaml
 
 Writes RUN/search/seed-N/: experiment.yaml, environment.json, metrics.jsonl, train.log, pi.npz,
-pi.csv, figures/, and RUN/report.html. Of several --seeds search/figures/ shows how far they differ;
---workers says how many run at a time. Next: python derive.py RUN
+pi.csv, figures/; and RUN/report.html. With several --seeds, RUN/search/figures/ shows how much they
+differ. Next: python derive.py RUN
 """
 
 import sys
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
-    cli.add_workers(parser, "searches at a time, each with its share of the cores")
+    cli.add_workers(parser, "searches that run in parallel, each with its share of the cores")
     arguments = parser.parse_args(argv)
     with cli.user_errors(loads=None):
         if arguments.workers > 1:

@@ -1,8 +1,8 @@
 """Sweep settings with Optuna: tau schedules, block counts, any key of the experiment.
 
-The file is an experiment with a section `sweep`. Every trial is a search, a derivation and a
-retraining in a worker process; an error fails that trial only, and where a worker dies its trial
-is run again. Started again, the same command goes on. Other machines may join.
+The file is an experiment with a section `sweep`. Every trial searches, derives and retrains in a
+worker process. An error fails only its own trial; when a worker dies, its trial is run again. The
+same command resumes an interrupted sweep, and other machines can join it with --worker.
 
     python sweep.py configs/sweep_quick.yaml --workers 2
     python sweep.py configs/sweep_tau.yaml --set sweep.trials=60
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = cli.parser(__doc__, saved=cli.SAVED_OF_SWEEP)
-    cli.add_workers(parser, "trials at a time on this machine, which share its threads or GPUs")
+    cli.add_workers(parser, "trials that run in parallel here and share the threads or GPUs")
     parser.add_argument(
         "--worker",
         action="store_true",
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--retry-failed",
         action="store_true",
-        help="run trials again that have failed, from their last checkpoint",
+        help="run failed trials again, from their last checkpoints",
     )
     return parser
 

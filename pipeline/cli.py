@@ -131,7 +131,7 @@ def parser(doc: str | None, *, writes: bool = True, saved: Sequence[str] = SAVED
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override one key, for example search.tau.end=0.1; may be given several times",
+        help="override one key, e.g. search.tau.end=0.1; repeatable (all keys: docs/options.md)",
     )
     options.set_defaults(run=None, saved=saved)
     if writes:
@@ -141,7 +141,7 @@ def parser(doc: str | None, *, writes: bool = True, saved: Sequence[str] = SAVED
     options.add_argument(
         "--check",
         action="store_true",
-        help="check keys, values and that the files are there, and stop",
+        help="check keys, values and that the files exist, then stop",
     )
     return options
 
@@ -260,7 +260,7 @@ def file_to_write(text: str) -> Path:
     return path
 
 
-def add_workers(parser: Parser, help_text: str = "runs at a time") -> None:
+def add_workers(parser: Parser, help_text: str = "runs in parallel") -> None:
     """The option `--workers`: how many runs at a time."""
     kind = number_from(1, _MOST_WORKERS)
     parser.add_argument("--workers", type=kind, default=1, metavar="N", help=help_text)

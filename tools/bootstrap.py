@@ -1,11 +1,11 @@
-"""Make .venv with everything that Parnas needs, from plain Python; `make setup` calls this.
+"""Make .venv with everything that Parnas needs, using plain Python; `make setup` calls this.
 
     python3 tools/bootstrap.py
     python3 tools/bootstrap.py --extras           # .venv-extras, with what the exporters need too
     TORCH_INDEX=URL python3 tools/bootstrap.py    # another build of torch, from this package index
     python3 tools/bootstrap.py --requirements     # print what requirements.lock is made from
 
-Where the interpreter has a fitting torch already (a GPU image), that one is used.
+If the interpreter already has a suitable torch (a GPU image), that torch is used.
 """
 
 # Old interpreters must get as far as the message about their version: no syntax above 3.6 here.

@@ -1,8 +1,8 @@
-"""Is one experiment better than another? Both searched, derived and retrained with fresh seeds.
+"""Is one experiment better than another? Search, derive and retrain both with fresh seeds.
 
-The best of many trials looks better than it is, because it was chosen for it. So give seeds that
-took no part in the choice. The test split is read here for the first time; pairs share a seed.
-Started again, the same command goes on.
+The best of many trials looks better than it is, because it was chosen for that. So give seeds that
+were not used in the choice. The test text is read here for the first time; pairs share a seed. The
+same command resumes an interrupted run.
 
     python -m tools.confirm runs/sweep_quick/best.yaml configs/sweep_quick.yaml --workers 2
     python -m tools.confirm a.yaml b.yaml --seeds 100,101,102 --run runs/a_or_b
@@ -54,7 +54,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.tool_parser("confirm", __doc__)
     add = parser.add_argument
     add("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
-    cli.add_seeds(parser, "seeds that took no part in the choice", SEEDS)
+    cli.add_seeds(parser, "seeds that were not used in the choice", SEEDS)
     cli.add_workers(parser)
     add("--run", type=Path, default=Path("runs/confirm"), metavar="DIR", help="the run folder")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both")

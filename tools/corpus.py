@@ -1,7 +1,7 @@
-"""Show what a corpus and its tokenizer are: sizes, tokens, overlap, losses, the first words.
+"""Show a corpus and its tokenizer: sizes, tokens, overlap, losses, the first words.
 
-Downloads, trains the tokenizer and encodes the text where that has not been done; search.py then
-finds it done.
+Downloads the text, trains the tokenizer and encodes the text, unless that has been done; search.py
+then uses the result.
 
     python -m tools.corpus configs/quickstart.yaml
     python -m tools.corpus configs/quickstart.yaml --set data.tokenizer.kind=unigram

@@ -1,9 +1,9 @@
-"""Find the cutoffs of an adaptive softmax that make a training step cheapest.
+"""Find the cutoffs of an adaptive softmax that make a training step fastest.
 
-FILE holds one number per word of the vocabulary, its count or its probability, in any order, with
-lines or blanks between them; words themselves do not belong in it. `--clusters 4` is a head and
-three tails. What a cluster costs was measured on one CPU core (model/cutoffs.py). In an experiment
-file `model.softmax.cutoffs: auto` does the same for its own text.
+FILE holds one number per word of the vocabulary, its count or its probability, in any order,
+separated by blanks or line ends; it does not hold the words themselves. `--clusters 4` is a head
+and three tails. The time of a cluster was measured on one CPU core (model/cutoffs.py). In an
+experiment file, `model.softmax.cutoffs: auto` does the same for the experiment's text.
 
     python -m tools.cutoffs --counts FILE --clusters 4
 """
@@ -26,12 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.tool_parser("cutoffs", __doc__)
     add, size = parser.add_argument, cli.number_from(1, 2**24)
     add("--counts", type=Path, required=True, metavar="FILE", help="counts or probabilities")
-    add("--clusters", type=int, default=4, metavar="N", help="head and tails")
+    add("--clusters", type=int, default=4, metavar="N", help="number of clusters, head included")
     add("--d-model", type=size, default=512, metavar="N", help="width of the head")
     add("--factor", type=float, help="tail t has width d_model / factor^t (default: 4)")
-    add("--sizes", type=int, nargs="+", metavar="WIDTH", help="widths of the tails, instead")
-    add("--tokens", type=size, default=1024, metavar="N", help="of one step")
-    add("--least-head-mass", type=float, metavar="PART", help="of the tokens (default: 0.5)")
+    add("--sizes", type=int, nargs="+", metavar="WIDTH", help="tail widths, in place of --factor")
+    add("--tokens", type=size, default=1024, metavar="N", help="tokens per step")
+    add("--least-head-mass", type=float, metavar="PART", help="part of the tokens (default: 0.5)")
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         print(find(arguments))

@@ -1,14 +1,14 @@
-"""Measure a saved model on any text, with other memory, window or clamp than it was trained with.
+"""Measure a saved model on any text, also with another memory, window or clamp than in training.
 
 MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. Each FILE is UTF-8 text and
-one document; every token is scored exactly once. What is left out is as in the model's training
-and in its own test, so the text of that test gives the figure of its result.json.
+one document; every token is scored exactly once. Options that are left out are those of the model's
+own test, so the text of that test gives the result in its result.json.
 
     python -m tools.evaluate runs/quickstart/model --data some.txt
     python -m tools.evaluate runs/quickstart/model --data some.txt --memory 0 64 256 --clamp 128
 
-Word perplexity is exp(total nats / words). Words stand between white space, and each end of line
-is one more, as papers count WikiText.
+Word perplexity is exp(total nats / words). Words are separated by white space, and each end of line
+counts as one more word, as in papers on WikiText.
 """
 
 import argparse
@@ -57,25 +57,24 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.tool_parser("evaluate", __doc__)
     add, absent = parser.add_argument, argparse.SUPPRESS
     add("model", type=Path, metavar="MODEL", help="a model folder")
-    add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="texts")
+    add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="UTF-8 texts")
     add("--memory", type=int, nargs="+", metavar="M",
-        help="rows of memory; several: a line each (default: the model's own)")  # fmt: skip
+        help="tokens of memory; several give a line each (default: the model's own)")  # fmt: skip
     add("--window", type=_number, default=absent, metavar="W",
-        help="keys a query sees, itself included, or none (default: the model's own)")  # fmt: skip
+        help="keys that a query sees; none: all (default: the model's own)")  # fmt: skip
     add("--clamp", type=_number, default=absent, metavar="N",
-        help="keys further away are encoded as if they were this far, or none (default: the "
-        "model's own)")  # fmt: skip
+        help="largest encoded distance; none: no limit (default: the model's own)")  # fmt: skip
     size = cli.number_from(1, 2**30)
     add("--streams", type=size, metavar="B",
-        help="streams read side by side (default: as in the model's own test)")  # fmt: skip
+        help="streams read in parallel (default: as in the model's own test)")  # fmt: skip
     add("--segment", type=size, metavar="T",
-        help="tokens of each stream read at once (default: as in that test)")  # fmt: skip
+        help="sequence length in tokens (default: as in that test)")  # fmt: skip
     add("--context", type=cli.number_from(0, 2**30), metavar="N",
         help="unscored tokens before each stream's part (default: as in that test)")  # fmt: skip
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     add("--precision", choices=("float32", "bfloat16", "float64"), default="float32",
-        help="of the products; float64 of the weights too")  # fmt: skip
-    add("--json", type=cli.file_to_write, metavar="OUT", help="also write all of it to this file")
+        help="of matrix products; float64: of the weights too")  # fmt: skip
+    add("--json", type=cli.file_to_write, metavar="OUT", help="also write the results to this file")
     return parser.parse_args(argv)
 
 

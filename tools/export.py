@@ -1,7 +1,7 @@
-"""Carry a trained model away: write it so that other programs load it without Parnas.
+"""Export a trained model, so that other programs can load it without Parnas.
 
 MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. DIR is a new or empty folder;
-it is written whole or not at all, and nothing is ever written over.
+it is written completely or not at all, and no file is ever overwritten.
 
     python -m tools.export runs/quickstart/model --to hf exported
     python -m tools.export runs/quickstart/model --to onnx graph

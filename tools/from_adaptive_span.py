@@ -1,17 +1,17 @@
-"""Make a model folder of a checkpoint of facebookresearch/adaptive-span.
+"""Convert a checkpoint of facebookresearch/adaptive-span into a model folder.
 
-FILE is what its training writes, or one of its released enwik8.pt, enwik8_large.pt, text8.pt and
-text8_large.pt. It is read as plain tensors: code in it is refused. OUT is a new folder, which
-`tools.evaluate` and `load_model` take.
+FILE is a checkpoint of its training, or one of its released enwik8.pt, enwik8_large.pt, text8.pt
+and text8_large.pt. It is read as plain tensors: code in it is refused. OUT is a new folder, which
+`tools.evaluate` and `load_model` read.
 
     python -m tools.from_adaptive_span enwik8.pt models/enwik8 --corpus enwik8
     python -m tools.from_adaptive_span my.pt models/my --text train.txt valid.txt test.txt
 
-The file numbers symbols as they first occur in the text, so that text must be there: enwik8 and
-text8 are downloaded where they are not in the cache; --text takes the bytes of your own splits, in
-this order, where every byte was a symbol and the end of a line its <eos>. The model computes what
-the code there computes, also at the beginning of a stream. Differs: sums of weights get no 1e-8,
-and each layer has a copy of the position vectors that all layers share there.
+The file numbers symbols in the order of their first occurrence in the text, so the text is needed:
+enwik8 and text8 are downloaded unless they are in the cache; --text takes your own splits, in this
+order, if every byte was a symbol and the end of a line its <eos>. The model computes what
+the original code computes, also at the beginning of a stream. Differs: 1e-8 is not added to sums of
+weights, and each layer has a copy of the position vectors, which all layers share in the original.
 """
 
 import argparse
@@ -41,15 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.tool_parser("from_adaptive_span", __doc__)
     parser.add_argument("file", type=Path, metavar="FILE", help="the checkpoint")
-    parser.add_argument("out", type=Path, metavar="OUT", help="the model folder to make")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the model folder to write")
     text = parser.add_mutually_exclusive_group(required=True)
     text.add_argument("--corpus", choices=("enwik8", "text8"),
-        help="its text (no default: this or --text)")  # fmt: skip
+        help="the text it was trained on (give this or --text; no default)")  # fmt: skip
     text.add_argument("--text", type=Path, nargs="+", metavar="FILE",
-        help="its text, split by split (no default: this or --corpus)")  # fmt: skip
+        help="the same as your own files, one per split (no default)")  # fmt: skip
     ramp = cli.number_from(1, 2**20)
     parser.add_argument("--ramp", type=ramp, default=32, metavar="R",
-        help="its --adapt-span-ramp, not in FILE")  # fmt: skip
+        help="its --adapt-span-ramp, which FILE does not hold")  # fmt: skip
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         print(convert(arguments))

@@ -1,8 +1,8 @@
-"""Go on with a text by a saved model; the text appears as it is made.
+"""Continue a text with a saved model; the new text appears as it is generated.
 
 MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. Only new text is printed on
 stdout, up to --tokens tokens or to the end of the document (`<doc>`). Every token is read once,
-keys and values are kept, and a prompt may be longer than the memory.
+keys and values are cached, and a prompt may be longer than the memory.
 
     python -m tools.generate runs/quickstart/model --prompt "def read(path):"
     python -m tools.generate runs/quickstart/model --file long.txt --temperature 0 --tokens 500
@@ -49,19 +49,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("model", type=Path, metavar="MODEL", help="a model folder")
     prompts = parser.add_mutually_exclusive_group()
     prompts.add_argument("--prompt", default="", metavar="TEXT",
-        help="the text to go on with, or - for stdin (default: a new document)")  # fmt: skip
+        help="the text to continue, or - for stdin (default: a new document)")  # fmt: skip
     prompts.add_argument("--file", type=Path, metavar="FILE",
-        help="a file of UTF-8 text in its place (default: none)")  # fmt: skip
+        help="a file of UTF-8 text instead (default: none)")  # fmt: skip
     add("--tokens", type=cli.number_from(1, MOST), default=200, metavar="N",
-        help="most new tokens of a sample")  # fmt: skip
+        help="most new tokens per sample")  # fmt: skip
     add("--temperature", type=float, default=1.0, metavar="T",
-        help="above 1 is more even, below 1 sharper, 0 takes the likeliest")  # fmt: skip
+        help="above 1: more random; below 1: less; 0: always the likeliest token")  # fmt: skip
     add("--top-k", type=cli.number_from(1, MOST), metavar="K",
-        help="keep the K likeliest tokens (default: all)")  # fmt: skip
+        help="sample from the K likeliest tokens (default: all)")  # fmt: skip
     add("--top-p", type=float, metavar="P",
-        help="keep the likeliest tokens that add up to P (default: all)")  # fmt: skip
-    add("--seed", type=cli.number_from(0, MOST_SEED), default=0, metavar="S", help="of the draws")
-    add("--num-samples", type=cli.number_from(1, MOST), default=1, metavar="N", help="samples")
+        help="sample from the likeliest tokens that make up P (default: all)")  # fmt: skip
+    add("--seed", type=cli.number_from(0, MOST_SEED), default=0, metavar="S", help="random seed")
+    add("--num-samples", type=cli.number_from(1, MOST), default=1, metavar="N", help="texts")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     return parser.parse_args(argv)
 

@@ -1,11 +1,11 @@
-"""Measure what every candidate takes on this machine: reading, decoding, training, in turn.
+"""Measure on this machine how long every candidate takes to read, to decode and to train.
 
 A layout's time is floor + scale * (rest + the sum of its candidates). rest is the model without
-slots: embedding and softmax. Floor and scale are fitted to whole layouts, because a sum of parts is
-biased. --validate measures more whole layouts, which the fit does not see.
+blocks: embedding and softmax. Floor and scale are fitted to whole layouts, because a plain sum of
+parts is biased. --validate measures further whole layouts, which the fit does not use.
 
-The table lies in the cache, or where costs.table says; derive.budget and search.cost find it there
-and measure by themselves what is not there.
+The table is kept in the cache, or in the file costs.table; derive.budget and search.cost read it
+and measure what is missing.
 
     python -m tools.latency configs/quickstart.yaml
     python -m tools.latency configs/quickstart.yaml --validate 20 --workloads latency decode
@@ -30,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.prog = "python -m tools.latency"
     parser.add_argument(
         "--workloads", nargs="+", metavar="NAME", choices=WORKLOADS, default=[*WORKLOADS],
-        help="what is timed, of latency (a segment is read: prefill), decode (a token), "
-        "train_step, throughput (data.batch segments are read)",
+        help="what to time: latency (prefill of a segment), decode (one token), train_step, "
+        "throughput (data.batch segments)",
     )  # fmt: skip
     parser.add_argument(
         "--validate", type=cli.number_from(0, 1000), default=0, metavar="N",
-        help="whole layouts beside the fitted ones, never fewer than the table has",
+        help="whole layouts to check the fit with, never fewer than the table has",
     )  # fmt: skip
     arguments = parser.parse_args(argv)
     with cli.user_errors(loads=None):

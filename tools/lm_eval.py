@@ -1,9 +1,9 @@
 """Run tasks of EleutherAI's lm_eval on a saved model.
 
 MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. Every request is read in full,
-by segments as in the model's own test, with carried memory, and knows nothing of the others. It
-needs the package: pip install 'lm_eval>=0.4.9'. A task of one's own is a YAML file in a folder that
---include-path names; such a folder may hold Python code, which lm_eval runs.
+in segments as in the model's own test, with the memory carried over, and independently of the other
+requests. It needs the package: pip install 'lm_eval>=0.4.9'. A task of your own is a YAML file in a
+folder given by --include-path; such a folder may hold Python code, which lm_eval runs.
 
     python -m tools.lm_eval runs/quickstart/model --tasks wikitext --limit 10
     python -m tools.lm_eval runs/quickstart/model --tasks mine --include-path tasks
@@ -47,15 +47,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("model", type=Path, metavar="MODEL", help="a model folder")
     add("--tasks", nargs="+", required=True, metavar="TASK", help="names of tasks")
     add("--include-path", type=Path, metavar="DIR",
-        help="a folder of more tasks (default: lm_eval's own alone)")  # fmt: skip
+        help="a folder with further tasks (default: lm_eval's own tasks only)")  # fmt: skip
     add("--limit", type=cli.number_from(1, MOST), metavar="N",
-        help="documents of each task (default: all)")  # fmt: skip
+        help="documents per task (default: all)")  # fmt: skip
     add("--num-fewshot", type=cli.number_from(0, MOST), metavar="N",
-        help="examples before each (default: as the task says)")  # fmt: skip
+        help="examples before each document (default: as the task says)")  # fmt: skip
     add("--batch", type=cli.number_from(1, MOST), default=16, metavar="B",
-        help="requests read side by side; changes no result")  # fmt: skip
+        help="batch size; it does not change results")  # fmt: skip
     add("--seed", type=cli.number_from(0, 2**31 - 1), default=0, metavar="S",
-        help="of texts that a task wants drawn")  # fmt: skip
+        help="random seed of tasks that sample text")  # fmt: skip
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     add("--json", type=cli.file_to_write, metavar="OUT", help="also write the results to this file")
     return parser.parse_args(argv)

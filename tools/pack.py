@@ -1,7 +1,7 @@
 """Put a run into one archive: its experiments, commands, results, and hashes of its weights.
 
-The archive is a zip file that says how the run was made and what it found. The same run gives the
-same bytes. tools.replay makes the run again from it.
+The archive is a zip file that records how the run was made and what it found. The same run gives
+the same bytes. tools.replay reproduces the run from it.
 
     python -m tools.pack runs/quickstart
     python -m tools.pack runs/quickstart results/quickstart.zip

@@ -1,16 +1,16 @@
-"""Make a packed run again, and say whether it came out the same.
+"""Reproduce a packed run and report whether the results are equal.
 
-The commands of the archive run in their order, with its experiments, seeds and threads. Before
-that it is said what differs here (program, packages, processor, text); then equality cannot be
-expected, and only --force continues. Compared are pi.npz and weights byte for byte, and every value
-of the tables and results, times excepted. Started again, the same command goes on.
+The commands of the archive run in their order, with its experiments, seeds and threads. First the
+differences of this machine are listed (program, packages, processor, text); if there are any, equal
+results cannot be expected, and only --force continues. pi.npz and weights are compared byte for
+byte, and all values except times. The same command resumes an interrupted replay.
 Replay only archives of people you trust: an experiment may name any file or address as its text.
 
     python -m tools.replay quickstart.zip
     python -m tools.replay quickstart.zip --check
     python -m tools.replay quickstart.zip --run runs/again --set data.files.train=my/train.txt
 
-Ends with 0 where all is equal, with 1 where something differs.
+The exit code is 0 if all is equal, 1 if something differs.
 """
 
 import argparse
@@ -66,13 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE",
-        help="override a key of every experiment, as where the text lies; may be given several "
-        "times",
+        help="override a key of every experiment, e.g. the path of its text; repeatable",
     )  # fmt: skip
     parser.add_argument(
-        "--check", action="store_true", help="read archive and text, say what differs, and stop"
+        "--check", action="store_true", help="read archive and text, list what differs, then stop"
     )
-    parser.add_argument("--force", action="store_true", help="continue where something differs")
+    parser.add_argument("--force", action="store_true", help="continue even if something differs")
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         return replay(arguments)

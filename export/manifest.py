@@ -28,8 +28,8 @@ FILE = "manifest.json"
 IDS, LOG_PROBS, NEXT = "ids", "log_probs", "next_"
 _MEANING = {
     SEEN: "tokens that the stream has read",
-    "state": "what the slot's block keeps of earlier tokens",
-    "before": "the slot's input before the segment (token_shift)",
+    "state": "what the block keeps of earlier tokens",
+    "before": "the block's input before the segment (token_shift)",
 }
 
 

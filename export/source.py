@@ -27,4 +27,4 @@ def check_target(target: Path, source: Path) -> None:
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"{target}: is not empty, and nothing is written over; give a new folder")
     if target.resolve().is_relative_to(source.resolve()):
-        raise ValueError(f"{target}: lies in the model folder {source}; give a folder elsewhere")
+        raise ValueError(f"{target}: is inside the model folder {source}; give a folder elsewhere")

@@ -26,8 +26,8 @@ class Measured(Section):
     nats_per_token: float = Field(ge=0)
     standard_error: float = Field(
         ge=0,
-        description="From the spread over parts of the text (sampled: and over the draws); how far "
-        "another search would move the figure it does not say.",
+        description="From the spread over parts of the text (sampled: and over the draws); it "
+        "does not say how much another search would change the result.",
     )
 
 
@@ -52,19 +52,19 @@ class Agreement(Section):
     searches: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
         min_length=2, max_length=4096, description="Their seeds."
     )
-    blocks: tuple[Share, ...] = Field(description="Per slot the part of their pairs that agree.")
+    blocks: tuple[Share, ...] = Field(description="Per block, the part of their pairs that agree.")
     kappa: float | None = Field(
         ge=-1, le=1, description="Fleiss' kappa; null: all chose one candidate everywhere."
     )
     interval: tuple[float, float] | None = Field(
-        description="95%, of kappa over slots; null: too few slots, or too few that differ."
+        description="95%, of kappa over blocks; null: too few blocks, or too few that differ."
     )
     p_by_chance: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="Probability of so much agreement if each search's choices stood in slots at "
-        "random.",
+        description="Probability of this much agreement if each search's choices were in random "
+        "order.",
     )
 
 
@@ -73,10 +73,10 @@ class Evidence(Section):
 
     method: str = Field(max_length=200, description="Name of the derivation.")
     pi: tuple[dict[str, Share], ...] = Field(
-        default=(), description="Final probability of each label, per slot; none: not searched."
+        default=(), description="Final probability of each label, per block; none: not searched."
     )
     margins: tuple[Share, ...] = Field(
-        default=(), description="Per slot, pi of the likeliest less that of the second."
+        default=(), description="Per block, pi of the likeliest minus that of the second."
     )
     inherited: Measured | None = Field(
         default=None,
@@ -173,10 +173,10 @@ class Architecture(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
     blocks: tuple[_Slot, ...] = Field(
-        max_length=4096, description="The choice of each slot, every option given."
+        max_length=4096, description="The choice of each block, with all its options."
     )
     tie_blocks: int | None = Field(
-        default=None, ge=1, description="Slots so many apart share their weights; null: none do."
+        default=None, ge=1, description="Blocks at this distance share weights; null: none do."
     )
     options: ModelOptions = Field(default=NO_OPTIONS, description="Norms and the like.")
     softmax: SoftmaxConfig

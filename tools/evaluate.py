@@ -209,7 +209,7 @@ def score(
     if not math.isfinite(evaluation.nats):
         raise ValueError(
             f"{saved.folder}: the model gives {evaluation.nats} nats for this text; "
-            "its weights are of no use"
+            "its weights cannot be used"
         )
     return evaluation
 

@@ -102,8 +102,8 @@ def convert(arguments: argparse.Namespace) -> str:
         f"{out}: {len(content['blocks']) // 2} layers, d_model {content['d_model']}, "
         f"{span['n_heads']} heads, d_ffn {dense['d_ffn']}, span {span['span']}, ramp "
         f"{arguments.ramp}\n{len(symbols)} bytes are symbols; the other {DOC - len(symbols)} are "
-        f"untrained: read as zeros, and never expected (a logit of {NEVER:g})\n"
-        "<doc> is not known there: it is read as the end of a line, and never expected\n"
+        f"untrained: read as zeros, and never predicted (a logit of {NEVER:g})\n"
+        "<doc> is not known there: it is read as the end of a line, and never predicted\n"
         f"next: python -m tools.evaluate {out} --data FILE --streams 8 --segment 512"
     )
 
@@ -118,7 +118,7 @@ def read_state(path: Path) -> "dict[str, Tensor]":
         raise
     except Exception as error:  # torch has no class for all that a file of something else ends in
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: is no checkpoint of plain tensors ({reason:.80})") from None
+        raise ValueError(f"{path}: is not a checkpoint of plain tensors ({reason:.80})") from None
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not all(isinstance(t, torch.Tensor) for t in model.values()):
         raise ValueError(

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     device, saved = device_of(arguments.device), read_model_folder(arguments.model)
     model = load_model(arguments.model).to(device)
     for loss in saved.tokenizer.losses:
-        print(f"lossy: {loss}; figures by byte or word say little", file=sys.stderr)
+        print(f"lossy: {loss}; results per byte or word mean little", file=sys.stderr)
     how = {"batch": arguments.batch, "seed": arguments.seed}
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     include = None if arguments.include_path is None else str(arguments.include_path)

@@ -60,11 +60,11 @@ def write_archive(run: Path, out: Path) -> str:
     if not commands:
         raise ValueError(f"{run}: no command of search.py, derive.py or retrain.py made it")
     for folder in unfinished(run):
-        raise ValueError(f"{folder}: not done; go on with its command, or move it away")
+        raise ValueError(f"{folder}: not done; resume its command, or move it away")
     if out.exists():
-        raise ValueError(f"{out}: is there already; give another name, or remove it")
+        raise ValueError(f"{out}: exists already; give another name, or remove it")
     if out.resolve().is_relative_to(run.resolve()):
-        raise ValueError(f"{out}: lies in the run {run}, and would be packed too; put it elsewhere")
+        raise ValueError(f"{out}: is inside the run {run}, which is packed; put it elsewhere")
     hashes = {path.relative_to(run).as_posix(): sha256_of(path) for path in sorted(_files(run))}
     held = [name for name in hashes if not name.endswith(WEIGHTS)]
     buffer = io.BytesIO()

@@ -90,12 +90,12 @@ def replay(arguments: argparse.Namespace) -> int:
         print(f"differs: {line}", flush=True)
     if arguments.check:
         print(*(visible(command["command"]) for command in commands), sep="\n")
-        print(f"{path}: whole; nothing was run")
+        print(f"{path}: complete; nothing was run")
         return 0
     if expected and not arguments.force:
         raise ValueError(
             f"{path}: the same numbers cannot be expected here ({len(expected)} differences, "
-            "above); --force runs it all the same"
+            "above); --force runs it anyway"
         )
     run = cli.check_run(arguments.run or Path("runs") / f"{path.stem}-replay")
     files = run / FILES
@@ -109,7 +109,7 @@ def replay(arguments: argparse.Namespace) -> int:
     remake(commands, run, settings)
     found, seen = differences(hashes, run)
     print("", *found, sep="\n")
-    verdict = f"{len(found)} differ, the first is the first line" if found else "equal"
+    verdict = f"{len(found)} differ; the first line is the first of them" if found else "equal"
     print(f"{run}: of {seen} files {verdict}, times excepted")
     return cli.DIFFERENT if found else 0
 
@@ -144,7 +144,7 @@ def unpack(path: Path, folder: Path) -> dict[str, str]:
         raise
     except Exception as error:  # whatever a reader meets in a file of something else
         raise ValueError(
-            f"{path}: no whole archive of tools.pack ({visible(str(error))})"
+            f"{path}: not a complete archive of tools.pack ({visible(str(error))})"
         ) from None
     return hashes
 
@@ -200,7 +200,7 @@ def remake(commands: Sequence[Mapping[str, Any]], run: Path, settings: Sequence[
             if stop.number is not None:
                 raise Stopped(stop.number)
             if code:
-                say(f"{line}\nended with exit code {code}; the replay goes no further")
+                say(f"{line}\nended with exit code {code}; the replay stops here")
                 # Of a process that a signal killed, as a shell has it.
                 raise SystemExit(code if code > 0 else 128 - code)
 

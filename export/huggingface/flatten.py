@@ -184,7 +184,7 @@ def modelling_source(kinds: Iterable[str]) -> str:
 def _heading(kinds: Iterable[str]) -> str:
     return (
         f'"""A Parnas language model for transformers, of the kinds {", ".join(kinds)}.\n\n'
-        "Made by `python -m tools.export` from Parnas' own sources, whose names stand above their\n"
+        "Made by `python -m tools.export` from Parnas' own sources, whose names are above their\n"
         'parts: a change here is lost with the next export.\n"""\n\n'
         "from __future__ import annotations"
     )

@@ -32,7 +32,7 @@ def write_tokenizer(tokenizer: Tokenizer, model_folder: Path, folder: Path) -> N
     for text in sample_texts(tokenizer):
         if made.encode(text, add_special_tokens=False).ids != tokenizer.encode(text).tolist():
             raise ValueError(
-                f"tokenizer: kind {tokenizer.kind} cannot be carried: transformers gives "
+                f"tokenizer: kind {tokenizer.kind} cannot be exported: transformers gives "
                 f"{text!r:.60} other ids"
             )
     made.save(str(folder / "tokenizer.json"))
@@ -59,7 +59,7 @@ def converted(tokenizer: Tokenizer, model_folder: Path) -> Any:
     saved = read_tokenizer_file(model_folder)
     if len(tokenizer.losses) > saved.lower_case:
         raise ValueError(
-            f"tokenizer: kind {tokenizer.kind} cannot be carried, because it loses text: "
+            f"tokenizer: kind {tokenizer.kind} cannot be exported, because it loses text: "
             f"{'; '.join(tokenizer.losses)}"
         )
     made = Fast(_model(tokenizer, model_folder, saved.ranks))
@@ -83,9 +83,9 @@ def _model(tokenizer: Tokenizer, model_folder: Path, ranks: Sequence[int]) -> An
     model = SentencePieceModel((model_folder / MODEL_FILE).read_bytes())
     if model.proto.trainer_spec.model_type != _BPE:
         raise ValueError(
-            f"tokenizer: kind {tokenizer.kind} cannot be carried: where several ways to cut a text "
-            "are equally likely, such as runs of spaces, transformers takes another one; train "
-            "with data.tokenizer.kind bpe or bytes"
+            f"tokenizer: kind {tokenizer.kind} cannot be exported: where several ways to cut a "
+            "text are equally likely, such as runs of spaces, transformers takes another one; "
+            "train with data.tokenizer.kind bpe or bytes"
         )
     names = [text.replace(SPACE_MARK, " ") for text, _, _ in model.pieces]
     names[model.processor.unk_id()] = DOC

@@ -105,12 +105,12 @@ def test_a_given_model_that_loses_nothing_gives_our_ids(tmp_path: Path, prefix: 
     [
         (lambda: ranked(TOKENIZERS["unigram"].load(
             train_pieces("unigram", [TEXT * 3], 316), False)),
-         "kind unigram cannot be carried: where several ways"),
+         "kind unigram cannot be exported: where several ways"),
         (lambda: ranked(TOKENIZERS["given"].load(given_model(), False)),
-         "kind given cannot be carried, because it loses text: characters are normalised"),
+         "kind given cannot be exported, because it loses text: characters are normalised"),
         (lambda: ranked(TOKENIZERS["given"].load(given_model(
             model_type="bpe", user_defined_symbols=["return"], **EXACT), False)),
-         "kind given cannot be carried: transformers gives '.*return.*' other ids"),
+         "kind given cannot be exported: transformers gives '.*return.*' other ids"),
     ],
 )  # fmt: skip
 def test_what_transformers_gives_other_ids_is_refused(
@@ -129,6 +129,6 @@ def test_other_ids_are_seen(text: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("export.huggingface.tokenizer._merges", lambda score_of: iter(()))
     assert converted(own, tmp_path)
     with pytest.raises(
-        ValueError, match=r"kind bpe cannot be carried: transformers gives .* other"
+        ValueError, match=r"kind bpe cannot be exported: transformers gives .* other"
     ):
         write_tokenizer(own, tmp_path, tmp_path)

@@ -234,7 +234,7 @@ def test_other_layouts_and_files_are_refused_in_one_line(
              enumerate(broken())]  # fmt: skip
     no_tensor = written(tmp_path / "no.pt", {"model": {"module.a": 1}})
     files += [(no_tensor, "no.pt: holds no tensors under the key model")]
-    files += [(text, "text.txt: is no checkpoint of plain tensors")]
+    files += [(text, "text.txt: is not a checkpoint of plain tensors")]
     for path, said in files:
         lines = refused(command.main, capsys, path, out, "--text", text).splitlines()
         (line,) = [line for line in lines if line != "loading torch"]
@@ -260,5 +260,5 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(
     text.write_bytes(TEXT)
     path = written(tmp_path / "bad.pt", {"model": Runs(mark)}, older=older)
     said = refused(command.main, capsys, path, tmp_path / "out", "--text", text).splitlines()[-1]
-    assert "bad.pt: is no checkpoint of plain tensors" in said
+    assert "bad.pt: is not a checkpoint of plain tensors" in said
     assert not mark.exists()

@@ -156,7 +156,7 @@ def test_nothing_is_overwritten_and_an_archive_lies_outside_of_its_run(
     made: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     (tmp_path / "mine.zip").write_text("precious")
-    assert "is there already" in refused(pack, capsys, made, tmp_path / "mine.zip")
+    assert "exists already" in refused(pack, capsys, made, tmp_path / "mine.zip")
     assert (tmp_path / "mine.zip").read_text() == "precious"
     assert "put it elsewhere" in refused(pack, capsys, made, made / "search" / "x.zip")
     assert "No such file" in refused(pack, capsys, made, tmp_path / "absent" / "x.zip")
@@ -200,12 +200,12 @@ HOSTILE: dict[str, tuple[Callable[[Members], Any], str]] = {
     "absolute": (with_manifest(lambda m: m.update({"/evil": "0"})), "unsafe name '/evil'"),
     "windows": (with_manifest(lambda m: m.update({"a\\..\\e": "0"})), "unsafe name"),
     "missing": (lambda m: m.pop(f"run/{FILE}"), f"no item named 'run/{FILE}'"),
-    "no manifest": (lambda m: m.pop("manifest.json"), "no whole archive of tools.pack"),
+    "no manifest": (lambda m: m.pop("manifest.json"), "not a complete archive of tools.pack"),
     "other content": (lambda m: m.update({f"run/{FILE}": b"x"}), f"'{FILE}' is not the file"),
-    "list": (lambda m: m.update({"manifest.json": b"[]"}), "no whole archive of tools.pack"),
+    "list": (lambda m: m.update({"manifest.json": b"[]"}), "not a complete archive of tools.pack"),
     "number": (with_manifest(lambda m: m.update(x=3)), "no item named 'run/x'"),
-    "list of options": (with_command(0, options=["--seeds"]), "no whole archive"),
-    "verb": (with_command(0, verb="../evil"), "no whole archive"),
+    "list of options": (with_command(0, options=["--seeds"]), "not a complete archive"),
+    "verb": (with_command(0, verb="../evil"), "not a complete archive"),
     "other option": (with_command(0, options={"--run": "/home"}), "may not be run"),
     "number for text": (with_command(1, options={"--workers": 3}), "may not be run"),
     "file": (with_command(2, options={"--architecture": "/etc/passwd"}), "may not be run"),
@@ -344,7 +344,7 @@ def test_a_replay_needs_force_where_something_differs_and_check_runs_nothing(
     assert f"differs: torch was {FACTS['torch']}, is " in out
     assert "python search.py x.yaml --seeds 0,1\n" in out
     assert code_of(replay, *arguments) == 2
-    assert "--force runs it all the same" in capsys.readouterr().err
+    assert "--force runs it anyway" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -28,7 +28,7 @@ INSTEAD = {
     "heed(?:s|ed|ing)?|unheeded": "use, take into account",
     "so many": "this many, or the number itself",
     "dear(?:er|est|ly)?": "expensive",
-    "stands?(?!-)|stood|lies?": "is",
+    "stands?(?!-| for)|stood|lies?": "is",
     "(?:comes?|came|coming) to(?! \\w+ing)": "is, amounts to",
     "(?:go|goes|going|went|gone) on(?! (?:a|the) )": "resume, continue",
     "(?:make|made|makes|making) (?:\\w+ )?again": "reproduce",

@@ -41,15 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         cli.loading("torch")
         from pipeline.baselines import entries_of
         from pipeline.compare import finish_comparison, train_entries
+        from pipeline.pareto import front_of
         from pipeline.plan import set_up
 
         plan = set_up(experiment, run_dir)
-        front = []
-        if arguments.pareto:
-            from pipeline.pareto import front_of
-
-            front = front_of(plan)
-        entries = entries_of(plan, front)
+        entries = entries_of(plan, front_of(plan) if arguments.pareto else [])
         train_entries(plan, entries, arguments.workers)
         if argv is None:
             front_too = "" if arguments.pareto else None
@@ -57,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         finish_comparison(plan, entries)
         if len(experiment.compare.seeds) == 1:
             others = [one for one in carried(arguments) if not one.startswith("compare.seeds")]
-            print(f"for a verdict: {cli.command('compare.py', run_dir, *others)} --seeds 0,1,2")
+            more = f"{cli.command('compare.py', run_dir, *others)} --seeds 0,1,2"
+            print(f"to test the difference, train more seeds: {more}")
     return 0
 
 

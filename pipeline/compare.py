@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from data import DataConfig
-from model import build_model, load_architecture, load_model
+from model import build_model, layout_letters, load_architecture, load_model
 from nas.baselines import is_equal
 from nas.statistics.intervals import (
-    at_cost,
+    change_words,
+    comparison_words,
     paired_differences,
     paired_interval,
-    paired_line,
+    smallest_visible,
     verdict,
 )
 from pipeline.baselines import Entry
@@ -32,6 +33,7 @@ from training.run_dir import WORDS
 from training.signals import StopRequest
 from utils.files import csv_of, read_object, write_whole
 from utils.screen import announce
+from utils.text import layout_title
 
 # Where one of these is another, equality cannot be expected.
 FACTS = ("commit", "torch", "numpy", "sentencepiece", "processor", "device", "threads", "ranks")
@@ -96,19 +98,17 @@ def rows_of(
             {
                 "name": name,
                 "role": entry.role,
+                "title": layout_title([one.kind for one in entry.architecture.blocks], name),
                 "layout": entry.architecture.letters(),
                 "n": len(found),
                 "parameters": found[0]["parameters"],
                 "flops_per_token": found[0]["flops_per_token"],
                 "latency_ms": latency_ms.get(name),
-                "relative_latency": None,
                 "nats_per_token": nats,
                 "perplexity": total.perplexity,
-                "relative_perplexity": None,
                 "bits_per_byte": total.bits_per_byte,
                 "word_perplexity": total.word_perplexity,
                 "valid_nats_per_token": _mean_nats(found, "valid"),
-                "equal": None,
             }
         )
     base, chosen = rows[reference_of(entries)], rows[0]
@@ -135,28 +135,23 @@ def reference_of(entries: Sequence[Entry]) -> int:
     return next(places, 0)
 
 
-def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float]]) -> list[str]:
-    """What the chosen layout costs and gives up beside the reference; none where that is itself.
-
-    By latency, or where none was measured by FLOPs.
-    """
+def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float]]) -> str:
+    """The chosen layout's latency, or FLOPs, and perplexity beside the reference's."""
     chosen, name, key = rows[0], "latency", "latency_ms"
     if chosen["name"] == reference["name"]:
-        return []
+        return ""
     if chosen[key] is None or reference[key] is None:
         name, key = "FLOPs", "flops_per_token"
     share = chosen[key] / reference[key]
-    ones, others = nats[chosen["name"]], nats[reference["name"]]
-    return [at_cost(share, name, reference["name"], ones, others)]
+    change = change_words(nats[chosen["name"]], nats[reference["name"]])
+    return f"{chosen['title']}: at {share:.2f}x of {reference['name']}'s {name}, {change}"
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
     """95% intervals over the seeds, and what is shown, by layout; nothing of a single seed.
 
-    `nats_per_token`: of the mean, as [low, high]. Of all but the chosen layout also
-    `chosen_less_it`: the chosen layout's nats less this one's, paired by seed, as [mean, low,
-    high]; `p`: of that difference, by Holm's method over all of them; and by it `shown`: what the
-    chosen layout is beside this one, `better`, `worse` or `nothing`.
+    `nats_per_token` is [low, high] of the mean; `chosen_less_it` is [mean, low, high] of the chosen
+    layout's nats less this one's, paired by seed; `p` is by Holm's method over all of them.
     """
     if len(nats[chosen]) < 2:
         return {}
@@ -210,10 +205,12 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
         for name, of_seeds in results.items()
     }
     name, others = rows[0]["name"], {row["name"]: nats[row["name"]] for row in rows[1:]}
-    lines = [*verdict(name, nats[name], others), *saved(rows, reference, nats)]
+    blocks = chain(*(entry.architecture.blocks for entry in entries))
     table = {
-        "verdict": "\n".join(lines),
+        "saving": saved(rows, reference, nats),
+        "verdict": "\n".join(verdict(nats[name], others)),
         "reference": reference["name"],
+        "letters": {layout_letters([block]): block.kind for block in blocks},
         "remarks": [remark for entry in entries for remark in entry.remarks],
         "latency_note": latencies.note,
         "latency_key": latencies.key,
@@ -337,12 +334,14 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
 def verdict_line(bits: Mapping[str, Sequence[float]]) -> str:
     """What may be said of the first against the second, paired by seed, in bits per byte."""
     (one, ours), (two, theirs) = bits.items()
-    if (n := len(ours)) < 2:
-        return f"no verdict possible (n = {n})"
+    if len(ours) < 2:
+        return "not testable with one seed"
     spread = ", ".join(
         f"{name} {statistics.fmean(values):.4f} (sd {statistics.stdev(values):.4f})"
         for name, values in bits.items()
     )
-    difference = paired_differences(ours, {two: theirs})[two]
-    line = paired_line(one, two, difference, "bits per byte of test")
-    return f"{line} seeds, each a search, a derivation and a retraining; {spread}"
+    found, show = paired_differences(ours, {two: theirs})[two], "{:+.4f}".format
+    visible = smallest_visible(found.half_width, found.n)
+    words = comparison_words(one, two, found.shown, f"{visible:.4f} bits per byte")
+    change = change_words(ours, theirs, "test bits per byte", show)
+    return f"{words}: {change}; each seed is a search, a derivation and a retraining; {spread}"

@@ -42,7 +42,7 @@ from pipeline.run_files import layout_name, short_text
 from pipeline.summary import layout_caveats
 from training.run_dir import commit, identity_hash
 from utils.files import csv_of, write_whole
-from utils.text import NO_CONTEXT, aligned, wrapped
+from utils.text import NO_CONTEXT, aligned, layout_title, wrapped
 
 _SHOWN, _LAYOUT = 10, 24
 
@@ -339,8 +339,9 @@ def describe(architecture: Architecture, average: float) -> str:
 
     `average` is the part of a search's steps whose alpha is averaged.
     """
-    evidence = architecture.evidence or Evidence(method="unknown")
-    costs, lines = architecture.costs, [f"layout {architecture.letters()}   ({architecture.name})"]
+    costs, evidence = architecture.costs, architecture.evidence or Evidence(method="unknown")
+    title = layout_title([block.kind for block in architecture.blocks], architecture.name)
+    lines = [f"layout {architecture.letters()}: {title}   ({architecture.name})"]
     if evidence.pi:
         lines.append(f"pi of alpha's mean over the last {average:.0%} of the steps:")
     alike = evidence.agreement.blocks if evidence.agreement else None

@@ -1,6 +1,6 @@
 """The first screen of the page: the answer, or what is known so far, without scrolling.
 
-L slots
+L blocks
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from report import html
-from report.comparison import Comparison, significant
+from report.comparison import Comparison, perplexity_text, significant
 from report.layouts import Palette, Stack, in_order_of_interest, stack, stack_columns
 from report.run_files import Trajectory
 from utils.text import NO_CONTEXT, compact, shorten
@@ -18,7 +18,7 @@ from utils.text import NO_CONTEXT, compact, shorten
 # Layouts beside the chosen one by the columns that a stack takes: what 1280 pixels hold.
 _BESIDE = {1: 5, 2: 2}
 # Characters that find room on the first screen, of a line of the verdict and of a warning, and the
-# most of both; the whole text stands below.
+# most of both; the whole text is below.
 _LINE, _WARNING, _MOST_LINES, _MOST_WARNINGS = 260, 230, 3, 3
 
 
@@ -35,12 +35,11 @@ def answer(
     front: str,
     trained: str,
 ) -> html.Section:
-    """The chosen layout beside its baselines, and what is said of them.
+    """The chosen layout beside its baselines, with the verdict.
 
-    `contenders` are rows of `report.layouts.compared`. `pi_L` are those that the chosen one was
-    chosen with; the pi of the search `likeliest` is shown where no layout was derived yet; `front`
-    and `trained`, of the trainings that chose it, are said where nothing was compared; the section
-    `caveats_key` has all caveats in full.
+    `contenders` are rows of `report.layouts.compared`. The chosen one was chosen with `pi_L`; the
+    search `likeliest` is shown where no layout was derived yet, `front` and `trained` where nothing
+    was compared; the section `caveats_key` has all caveats in full.
     """
     reference = comparison.reference if comparison else ""
     ordered = in_order_of_interest(contenders, reference)
@@ -77,7 +76,7 @@ def answer(
 
 
 def _likeliest(trajectory: Trajectory, palette: Palette) -> tuple[int, Stack]:
-    """The last step of a search, and each slot's likeliest candidate there."""
+    """The last step of a search, and each block's likeliest candidate there."""
     pi_LC = trajectory.pi_NLC[-1]
     labels = [trajectory.labels[int(k)] for k in pi_LC.argmax(axis=1)]
     return int(trajectory.step_N[-1]), stack(labels, palette, pi_LC.max(axis=1).tolist())
@@ -86,7 +85,7 @@ def _likeliest(trajectory: Trajectory, palette: Palette) -> tuple[int, Stack]:
 def _figures(shown: pd.DataFrame) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Title, unit and cells of each row of figures, as far as any layout has them.
 
-    A cell is the value, and its interval as small print: of a mean, which lies in its middle, the
+    A cell is the value, and its interval as small print: of a mean, which is in its middle, the
     half of it.
     """
 
@@ -107,11 +106,12 @@ def _figures(shown: pd.DataFrame) -> list[tuple[str, str, list[tuple[str, str]]]
     over = f"{seeds:.0f} seeds, {'95%' if shown['nats_low'].notna().any() else 'no interval'}"
     timed = "median ms, 95%" if shown["latency_low"].notna().any() else "ms, no interval"
     rows = [
-        ("test nats", over if seeds > 1 else "one seed, no interval",
+        ("test perplexity", "", cells("perplexity", perplexity_text)),
+        ("loss, nats", over if seeds > 1 else "one seed, no interval",
          cells("nats_per_token", "{:.4f}".format, "nats")),
-        ("chosen less it", "nats, by seed", cells("less", "{:+.4f}".format, "less")),
+        ("chosen \u2212 this", "nats, by seed", cells("less", "{:+.4f}".format, "less")),
         ("latency", timed, cells("latency_ms", significant, "latency")),
-        ("FLOPs", "per token", cells("flops_per_token", compact)),
+        ("FLOPs/token", "", cells("flops_per_token", compact)),
     ]  # fmt: skip
     return [row for row in rows if any(value for value, _ in row[2])]
 
@@ -119,37 +119,29 @@ def _figures(shown: pd.DataFrame) -> list[tuple[str, str, list[tuple[str, str]]]
 def _compared(
     rows: pd.DataFrame, chosen: dict[Any, Any] | None, comparison: Comparison
 ) -> dict[str, Any]:
-    """The saving and the verdict, as much as the screen holds.
-
-    Of a long verdict the line of the reference and the last one stay; of the others is said what
-    they come to.
-    """
-    whole = comparison.verdict.splitlines()
-    savings = [line for line in whole if line.startswith("at ")]
-    lines = [line for line in whole if line not in savings]
+    """The saving and the verdict; of a long one the reference's line, the last one and counts."""
+    whole = lines = comparison.verdict.splitlines()
     counts = rows["shown"][~rows["is_chosen"]].value_counts()
     if len(lines) > _MOST_LINES:
-        lines = [next((one for one in lines if comparison.reference in one), lines[0]), lines[-1]]
+        place = [*comparison.rows["name"]].index(comparison.reference)
+        lines = [lines[max(place - 1, 0)], lines[-1]]
         if total := counts.sum():
             better, worse = counts.get("better", 0), counts.get("worse", 0)
             lines.append(
-                f"of {total} layouts beside it: better than {better}, worse than {worse}, no "
-                f"difference shown with {total - better - worse}"
+                f"Of {total} baselines, the chosen layout is better than {better} and worse than "
+                f"{worse}; no difference is shown from {total - better - worse}."
             )
     shown = [shorten(line, _LINE) for line in lines]
     if chosen is None:
         saving = "No chosen layout is among what was compared."
-    elif savings:
-        saving = f"{comparison.chosen}: {savings[0]}"
-    else:
-        itself = "is the reference itself, and " if chosen["is_reference"] else ""
-        saving = (
-            f"{chosen['name']} {itself}comes to {chosen['nats_per_token']:.4f} nats per test token."
-        )
+    elif not (saving := comparison.saving):
+        itself = " is the reference itself" if chosen["is_reference"] else ""
+        perplexity = perplexity_text(chosen["perplexity"])
+        saving = f"{chosen['title']}{itself}: perplexity {perplexity} per test token."
     unmeasured = rows["latency_ms"].isna().all()
     return {
         "saving": saving,
         "verdict": shown,
-        "verdict_is_whole": shown == [line for line in whole if line not in savings],
+        "verdict_is_whole": shown == whole,
         "latency_note": shorten(comparison.latency_note, _WARNING) if unmeasured else "",
     }

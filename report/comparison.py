@@ -1,6 +1,7 @@
 """The derived layout beside its baselines: its files read, text table, HTML table."""
 
 import math
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,11 @@ from report import html
 from report.html import Column
 from report.run_files import reading, tight_layout
 from utils.files import read_object
-from utils.text import aligned, compact, shorten, wrapped
+from utils.text import aligned, compact, kind_words
 
-_TEXT = ("name", "layout", "role", "equal")
-_WIDTH, _SHORTEST_NAME = 100, 9
-_LAYOUT = 12  # columns of a layout, in the table of a terminal
+_TEXT = ("name", "title", "layout", "role", "equal")
+_SAID = ("saving", "verdict", "latency_note", "reference", "letters")
+_WIDTH = 120
 # The layout that is compared with the others: a search's answer, or another derivation's.
 CHOSEN_ROLES = ("searched", "chosen")
 
@@ -23,29 +24,33 @@ CHOSEN_ROLES = ("searched", "chosen")
 class Comparison:
     """The content of a run's `comparison.json`; `rows` has one row per network.
 
-    `reference` is the row that others are multiples of. Beside the columns of the file are:
-
-    - `is_chosen`: the layout that is compared with the others
-    - `nats_low`, `nats_high`, `latency_low`, `latency_high`: ends of 95% intervals, over the seeds
-      and over the rounds of one measurement
-    - `less`, `less_low`, `less_high`: the chosen layout's nats less the row's, paired by seed
-    - `shown`: what follows of all that are compared, the chosen one is `better`, `worse`, or
-      `nothing` is shown
+    `reference` is the row that others are multiples of; `letters` has the kind of each letter.
+    The verdict of several seeds begins with a line for each row but the first, in their order.
+    Beside the columns of the file, rows have `is_chosen`, the ends of 95% intervals `nats_low`,
+    `nats_high` (over the seeds), `latency_low`, `latency_high` (over the rounds of a measurement),
+    `less`, `less_low`, `less_high`: the chosen layout's nats less the row's, paired by seed, and
+    `shown`: the chosen one is `better`, `worse`, or `nothing` is shown.
     """
 
     rows: pd.DataFrame
+    saving: str
     verdict: str
     latency_note: str
     remarks: str
     reference: str
+    letters: dict[str, str]
 
     @property
     def legend(self) -> str:
-        """Meaning of the columns beside the reference and the first row, in a line."""
-        if not self.reference:
-            return ""
-        equal = "the first row's, within 3%, in P parameters, F FLOPs, L latency"
-        return f"x: of {self.reference}; =: {equal}"
+        """What the columns and the letters mean, in a sentence for each."""
+        seeds, kinds = self.rows["n"].max(), self.letters.items()
+        over = "one seed" if seeds == 1 else f"the mean of {seeds:.0f} seeds"
+        letters = ", ".join(f"{letter} is {kind_words(kind)}" for letter, kind in kinds)
+        return (
+            f"Each result is {over}, on test text. (rel.) means relative to {self.reference}.\n"
+            "The column matched names the costs that are within 3% of the chosen layout's.\n"
+            f"A layout lists its blocks from the input to the output: {letters}."
+        )
 
     @property
     def chosen(self) -> str | None:
@@ -71,16 +76,16 @@ def read_comparison(run_folder: Path) -> Comparison:
         rows["is_chosen"] = rows["role"].isin(CHOSEN_ROLES)
         less = rows["nats_per_token"][rows["is_chosen"]].mean() - rows["nats_per_token"]
         rows["less"] = less.mask(rows["is_chosen"])
+        rows["equal"] = rows["equal"].mask(rows["is_chosen"], "")
         return Comparison(
             rows,
-            verdict=summary["verdict"],
-            latency_note=summary["latency_note"],
             remarks="\n".join(summary["remarks"]),
-            reference=summary["reference"],
+            **{key: summary[key] for key in _SAID},
         )
 
 
-def _perplexity(value: float) -> str:
+def perplexity_text(value: float) -> str:
+    """Perplexity, of a large one four digits."""
     return f"{value:.2f}" if value < 1000 else f"{value:.4g}" if value < 1e6 else f"{value:.2e}"
 
 
@@ -89,74 +94,56 @@ def significant(value: float) -> str:
     return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
 
 
-def _letters(words: str) -> str:
-    """P, F or L for each word of the column `equal`."""
-    return "".join(word[0].upper() for word in words.split()) or "-"
-
-
-_LEFT = 2  # columns of text
 _BITS = Column("bits", "/byte", "bits_per_byte", "{:.4f}".format)
-_PERPLEXITY = Column("ppl", "/token", "perplexity", _perplexity)
-_COLUMNS = (
-    Column("name", "", "name"),
-    Column("layout", "", "layout", tight_layout),
-    Column("n", "", "n", "{:.0f}".format),
-    Column("params", "", "parameters", compact),
-    Column("FLOPs", "/token", "flops_per_token", compact),
-    Column("latency", "ms", "latency_ms", significant),
-    Column("nats", "/token", "nats_per_token", "{:.4f}".format),
-    _BITS,
+_PERPLEXITY = Column("ppl", "/token", "perplexity", perplexity_text)
+_ID = Column("layout", "  id", "name")
+_NUMBERS = (
     _PERPLEXITY,
+    Column("ppl", "(rel.)", "relative_perplexity", "{:.3f}x".format),
+    Column("loss", "nats/token", "nats_per_token", "{:.4f}".format),
+    _BITS,
+    Column("latency", "ms", "latency_ms", significant),
+    Column("latency", "(rel.)", "relative_latency", "{:.2f}x".format),
+    Column("FLOPs", "/token", "flops_per_token", compact),
+    Column("params", "", "parameters", compact),
+    Column("matched", "", "equal", lambda costs: costs.replace("parameters", "params") or "-"),
 )
-_WORD_COLUMN = Column("ppl", "/word", "word_perplexity", _perplexity)
-# Beside the reference and the first row.
-_BESIDE = (
-    Column("latency", "x", "relative_latency", "{:.2f}".format),
-    Column("ppl", "x", "relative_perplexity", "{:.3f}".format),
-    Column("=", "", "equal", _letters),
-)
+_WORD_COLUMN = Column("ppl", "/word", "word_perplexity", perplexity_text)
 
 
 def _columns(comparison: Comparison) -> list[Column]:
-    """Word perplexity where every row has it; what is beside the reference, where there is one."""
+    """The numbers; word perplexity where every row has it."""
     words = comparison.rows["word_perplexity"].notna().all()
-    beside = _BESIDE if comparison.legend else ()
-    return [*_COLUMNS, *((_WORD_COLUMN,) if words else ()), *beside]
+    return [_WORD_COLUMN, *_NUMBERS] if words else [*_NUMBERS]
 
 
 def text_table(comparison: Comparison) -> str:
-    """The table for a terminal, with the verdict and the latency note below it.
+    """The table for a terminal, with legend, verdict and latency note below it.
 
-    It fits 100 columns: a long layout goes on in the lines under its row, and where that is not
-    enough, what nats say too is left out.
+    It fits 120 columns: where there is no room, what the loss says too is left out.
     """
-    columns = _columns(comparison)
-    cells = _cells(comparison, columns)
+    rows, columns = comparison.rows, [_ID, *_columns(comparison)]
     for column in (_BITS, _PERPLEXITY) if _WORD_COLUMN in columns else (_BITS,):
-        if _width(cells) > _WIDTH:
+        if max(map(len, _lines(rows, columns))) > _WIDTH:
             columns.remove(column)
-            cells = _cells(comparison, columns)
-    longest = max(len(row[0]) for row in cells) - max(0, _width(cells) - _WIDTH)
-    for row in cells:
-        row[0] = shorten(row[0], max(longest, _SHORTEST_NAME))
-    lines = aligned(cells, _LEFT)
-    parts = ["\n".join([*lines[:2], "-" * max(map(len, lines)), *lines[2:]])]
-    texts = (comparison.legend, comparison.remarks, comparison.verdict, comparison.latency_note)
-    parts.append("\n".join(text for text in texts if text))
+    lines = _lines(rows, columns)
+    table = [*lines[:2], "-" * max(map(len, lines))]
+    for title, layout, line in zip(rows["title"], rows["layout"], lines[2:], strict=True):
+        table += [*textwrap.wrap(f"{title}: {tight_layout(layout)}", _WIDTH), line]
+    said = (comparison.remarks, comparison.saving, comparison.verdict, comparison.latency_note)
+    parts = ["\n".join(table), comparison.legend, "\n".join(text for text in said if text)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _cells(comparison: Comparison, columns: list[Column]) -> list[list[str]]:
-    """The heads and the rows as text."""
-    cells = wrapped(html.cells_of(comparison.rows, columns), 1, _LAYOUT)
-    return [[column.title for column in columns], [column.unit for column in columns], *cells]
-
-
-def _width(cells: list[list[str]]) -> int:
-    return max(map(len, aligned(cells, _LEFT)))
+def _lines(rows: pd.DataFrame, columns: list[Column]) -> list[str]:
+    """The heads and the rows as aligned text."""
+    cells = [[f"  {name}", *numbers] for name, *numbers in html.cells_of(rows, columns)]
+    return aligned([[one.title for one in columns], [one.unit for one in columns], *cells], 1)
 
 
 def html_table(comparison: Comparison) -> html.Table:
-    """The same table for the page, which draws every layout; the chosen one stands out."""
-    rows, columns = comparison.rows, _columns(comparison)
-    return html.table_of(rows, columns, rows["is_chosen"], left=_LEFT, label="the comparison")
+    """The same table for the page; the chosen layout stands out."""
+    text = (Column("layout", "", "title"), Column("blocks", "", "layout", tight_layout))
+    columns = [*text, Column("id", "", "name"), *_columns(comparison)]
+    marked = comparison.rows["is_chosen"]
+    return html.table_of(comparison.rows, columns, marked, left=3, label="the comparison")

@@ -1,6 +1,6 @@
 """The layouts of a run with what its files say of each, drawn as stacks, and sections about them.
 
-L slots
+L blocks
 """
 
 import math
@@ -16,7 +16,7 @@ from report.comparison import Comparison
 from report.plotting import colours, text_on
 from report.run_files import reading, seed_folders
 from utils.files import read_object
-from utils.text import compact
+from utils.text import compact, layout_title
 
 CHOSEN, OTHERS, FRONT = "architecture.json", "architectures", "pareto.json"
 _COSTS = {"parameters": "parameters", "flops_per_token": "FLOPs per token"}
@@ -27,9 +27,9 @@ _NETS = {
 }
 # What is known of a layout that is not compared, and what only a comparison says (`Comparison`).
 _KNOWN = [
-    *("name", "role", "is_chosen", "labels", "n", "nats_per_token", "flops_per_token"),
+    *("name", "title", "role", "is_chosen", "labels", "n", "perplexity", "nats_per_token"),
     *("nats_low", "nats_high", "less", "less_low", "less_high", "shown"),
-    *("latency_ms", "latency_low", "latency_high"),
+    *("latency_ms", "latency_low", "latency_high", "flops_per_token"),
 ]
 # Blocks that stand on each other; a taller layout goes on in a column beside.
 ROWS = 16
@@ -47,7 +47,7 @@ class Palette:
 
 @dataclass(frozen=True)
 class Block:
-    """A slot of a stack; `number` and `pi` are empty where they are not shown."""
+    """A block of a stack; `number` and `pi` are empty where they are not shown."""
 
     label: str
     title: str
@@ -57,7 +57,7 @@ class Block:
     ink: str
 
 
-# Columns of blocks, each from below, and the slot that each column begins with.
+# Columns of blocks, each from below, and the number that each column begins with.
 Stack = list[tuple[int, list[Block]]]
 
 
@@ -94,7 +94,7 @@ def stack(
     """A layout as blocks, with the pi of each where it is known."""
     rows, blocks = _rows(len(labels)), []
     for slot, (label, pi) in enumerate(zip(labels, pi_L or [None] * len(labels), strict=True)):
-        title = f"slot {slot}: {label}" + ("" if pi is None else f", pi {pi:.4f}")
+        title = f"block {slot}: {label}" + ("" if pi is None else f", pi {pi:.4f}")
         shown, number = "" if pi is None else f"{pi:.2f}", str(slot) if numbered else ""
         hue = palette.hues[label]
         blocks.append(Block(label, title, number, shown, hue, text_on(hue)))
@@ -103,12 +103,13 @@ def stack(
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout: the label of each slot, the pi each was chosen with, and what is known of it.
+    """A layout: the label of each block, the pi each was chosen with, and what is known of it.
 
-    `gap` is what choosing one candidate per slot costs, as the derivation measured it.
+    `gap` is what choosing one candidate per block costs, as the derivation measured it.
     """
 
     name: str
+    title: str
     labels: tuple[str, ...]
     pi_L: tuple[float | None, ...] | None = None
     method: str = ""
@@ -118,12 +119,10 @@ class Layout:
 
     @property
     def summary(self) -> str:
-        """Name, method, kinds and costs in one line."""
-        kinds = dict.fromkeys(self.labels)
-        counts = ", ".join(f"{self.labels.count(label)} {label}" for label in kinds)
+        """What it is, name, method and costs in one line."""
         costs = [f"{compact(self.costs[key])} {unit}" for key, unit in _COSTS.items()
                  if key in self.costs]  # fmt: skip
-        return "; ".join(part for part in (self.name, self.method, counts, *costs) if part)
+        return "; ".join(part for part in (self.title, self.name, self.method, *costs) if part)
 
 
 def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
@@ -144,13 +143,15 @@ def read_layout(path: Path) -> Layout:
     content = read_object(path)
     with reading(path):
         labels = tuple(str(slot.get("label") or slot["kind"]) for slot in content["blocks"])
+        # The file of another layout than the chosen one is known by its name on disk.
+        name = str(content["name"]) if path.name == CHOSEN else path.stem
         evidence, costs = content.get("evidence") or {}, content.get("costs") or {}
         # A label that a budget made narrower has no pi of its own.
         pis = zip(evidence.get("pi") or [{}] * len(labels), labels, strict=True)
         pi_L = tuple(pi_C.get(label) for pi_C, label in pis)
         return Layout(
-            # The file of another layout than the chosen one is known by its name on disk.
-            name=str(content["name"]) if path.name == CHOSEN else path.stem,
+            name=name,
+            title=layout_title([slot["kind"] for slot in content["blocks"]], name),
             labels=labels,
             pi_L=pi_L if any(pi is not None for pi in pi_L) else None,
             method=evidence.get("method") or "",
@@ -179,14 +180,15 @@ def uncompared(run_folder: Path, layouts: Sequence[Layout], chosen: Layout | Non
         paths = [folder / "result.json" for folder in folders]
         tests = [read_object(path).get("test") for path in paths if path.exists()]
         nats = [test["nats_per_token"] for test in tests if test]
+        mean = sum(nats) / len(nats) if nats else math.nan
         rows.append(
             {
-                "name": layout.name,
+                **{key: getattr(layout, key) for key in ("name", "title", "labels")},
                 "role": "searched" if layout is chosen else "derived",
                 "is_chosen": layout is chosen,
-                "labels": layout.labels,
                 "n": len(nats),
-                "nats_per_token": sum(nats) / len(nats) if nats else math.nan,
+                "perplexity": math.exp(mean),
+                "nats_per_token": mean,
                 "flops_per_token": layout.costs.get("flops_per_token", math.nan),
             }
         )
@@ -215,9 +217,9 @@ def layouts_section(rows: pd.DataFrame, palette: Palette) -> html.Section | None
 
 
 def derived_section(layout: Layout, palette: Palette) -> html.Section:
-    """The chosen layout with the pi of each slot, what speaks against it, and its gap.
+    """The chosen layout with the pi of each block, what speaks against it, and its gap.
 
-    The gap is that of validation nats of one candidate per slot beside those of the mixture.
+    The gap is that of validation nats of one candidate per block beside those of the mixture.
     """
     gap, keys = layout.gap, ("nats_per_token", "standard_error")
     rows = [
@@ -225,7 +227,7 @@ def derived_section(layout: Layout, palette: Palette) -> html.Section:
         for net, words in _NETS.items()
         if gap.get(net)
     ]
-    head = [("net", ""), ("nats", "per validation token"), ("standard error", "over the text")]
+    head = [("network", ""), ("nats", "per validation token"), ("standard error", "over the text")]
     body = html.render(
         "derived.html.j2",
         layout=layout,

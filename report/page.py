@@ -86,7 +86,7 @@ def _comparison(comparison: Comparison) -> html.Section:
         "comparison",
         "Comparison on the test split",
         html_table(comparison),
-        verdict=comparison.verdict.splitlines(),
+        verdict=[*filter(None, [comparison.saving]), *comparison.verdict.splitlines()],
         notes=[line for text in texts for line in text.splitlines()],
         pictures=[html.Picture(png(scatter(comparison)), f"Test {what}", alt)],
     )

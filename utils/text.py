@@ -2,7 +2,9 @@
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 # Up to the last @: a password with an unescaped one is taken as a whole. An address that lacks its
 # kind is known by its key.
@@ -11,6 +13,28 @@ _OPTION = re.compile(r"([?&][a-z]*pass[a-z]*=)[^&]*", re.IGNORECASE)
 
 # What is said of a layout that sees the current token alone, on screen and in the report.
 NO_CONTEXT = "no block of this layout reads earlier tokens"
+
+
+def kind_words(kind: str) -> str:
+    """The name of a kind in prose."""
+    return kind.replace("dense", "feed-forward").replace("_", " ")
+
+
+def layout_title(kinds: Sequence[str], name: str) -> str:
+    """What a layout of these kinds is, in words; its `name` says whether it is a random one."""
+    words = [kind_words(kind) for kind in kinds if kind != "identity"]
+    found, runs = Counter(words), [word for word, _ in groupby(words)]
+    counts = ", ".join(f"{count} {word}" for word, count in sorted(found.items()))
+    counts = counts if len(found) < 4 else f"{len(words)} blocks of {len(found)} kinds"
+    if name.startswith(("random", "permuted")):
+        return f"{name.partition('-')[0]} ({counts})"
+    if {*words[::2]} == {"attention"} and {*words[1::2]} == {"feed-forward"}:
+        if name == f"interleaved-{len(words)}":
+            return f"interleaved cut to {len(words)} blocks"
+        return f"interleaved ({len(words[::2])}+{len(words[1::2])})"
+    if len(runs) == 2:
+        return f"{runs[0]} first ({counts})"
+    return f"{counts}, mixed" if runs[1:] else counts or "no block adds anything"
 
 
 def masked(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy.special import nctdtrinc, stdtr, stdtrit
@@ -47,12 +47,10 @@ def shown_at(mean: float, p: float) -> str:
 
 
 def comparison_words(one: str, other: str, shown: str, visible: str, *, verb: str = "is") -> str:
-    """Which of two is better, or that nothing is shown.
-
-    `visible` is the smallest visible difference, as it is to be shown.
-    """
+    """Which of two is better, or neither; `visible` is the smallest visible difference, as text."""
     if shown == NOTHING:
-        return f"{one} and {other}: no difference shown (the smallest visible one is {visible})"
+        both = f"no difference shown between {one} and {other}"
+        return f"{both} (the smallest visible one is {visible})"
     return f"{one} {verb} {shown} than {other} (the smallest visible difference is {visible})"
 
 
@@ -121,48 +119,46 @@ def students_p(t: float, freedom: int) -> float:
     return float(2 * stdtr(freedom, -abs(t)))
 
 
-def paired_line(one: str, other: str, difference: PairedDifference, unit: str) -> str:
-    """What paired results say of one against another."""
-    visible = smallest_visible(difference.half_width, difference.n, difference.comparisons)
-    words = comparison_words(one, other, difference.shown, f"{visible:.4f}")
-    low, high = difference.interval
-    return (
-        f"{words}: {one} less {other} {difference.mean:+.4f} {unit}, "
-        f"95% interval [{low:+.4f}, {high:+.4f}] over {difference.n}"
-    )
+def percent(nats: float) -> str:
+    """A difference of nats per token as one of perplexity, with its sign."""
+    share = math.expm1(nats)
+    return f"{100 * share:+.1f}%" if share < 10 else f"{100 * share:+.0e}%"
 
 
-def at_cost(
-    share: float, cost: str, other: str, ones: Sequence[float], others: Sequence[float]
+def change_words(
+    ones: Sequence[float],
+    others: Sequence[float],
+    measure: str = "perplexity",
+    show: Callable[[float], str] = percent,
 ) -> str:
-    """What a layout of so much of another one's cost gives up in nats, over paired seeds."""
-    differences = [a - b for a, b in zip(ones, others, strict=True)]
-    head = f"at {share:.2f}x of {other}'s {cost} its nats are"
-    if len(differences) < 2:
-        return f"{head} {differences[0]:+.4f} (n = 1, no interval)"
-    mean, half = paired_interval(differences)
-    return f"{head} {mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}] (n = {len(differences)})"
+    """How much higher or lower the ones' measure is, paired by seed; `show` writes a difference."""
+    less = [a - b for a, b in zip(ones, others, strict=True)]
+    mean, spread = statistics.fmean(less), "one seed, no interval"
+    if len(less) > 1:
+        half = paired_interval(less)[1]
+        spread = f"95% interval {show(mean - half)} to {show(mean + half)}, {len(less)} seeds"
+    return f"{measure} is {show(mean)[1:]} {'higher' if mean > 0 else 'lower'} ({spread})"
 
 
-def verdict(
-    name: str, searched: Sequence[float], baselines: Mapping[str, Sequence[float]]
-) -> list[str]:
-    """One line per baseline about one layout, on test nats per token, in one order of seeds."""
-    if (n := len(searched)) < 2:
-        return [f"no verdict possible (n = {n})"]
-    compared = paired_differences(searched, baselines)
-    several = len(compared) > 1
-    lines = [
-        f"{paired_line(name, other, difference, 'nats/token')} retraining seeds"
-        + (f", p {difference.p:.4f}" if several else "")
-        for other, difference in compared.items()
-    ]
-    if several:
+def verdict(searched: Sequence[float], baselines: Mapping[str, Sequence[float]]) -> list[str]:
+    """A line for each baseline, in their order, then two of what follows; by nats per token."""
+    if len(searched) < 2:
+        return ["not testable with one seed: it could be chance"]
+    compared, lines = paired_differences(searched, baselines), list[str]()
+    for other, found in compared.items():
+        visible = smallest_visible(found.half_width, found.n, found.comparisons)
+        least = f"{percent(visible)[1:]}, {visible:.4f} nats/token"
+        words = comparison_words("the chosen layout", other, found.shown, least)
         lines.append(
-            f"shown is what has p below {LEVEL} by Holm's method over all {len(compared)} "
-            "baselines; an interval is of one alone"
+            f"{words[0].upper()}{words[1:]}: {change_words(searched, baselines[other])}, "
+            f"{found.mean:+.4f} nats/token, p {found.p:.4f}"
         )
-    return [*lines, "one search run: nothing follows about the search itself"]
+    if len(compared) > 1:
+        lines.append(
+            f"A difference is shown where p is below {LEVEL} by Holm's method over all "
+            f"{len(compared)} baselines; each interval is for one baseline alone."
+        )
+    return [*lines, "The seeds repeat the training: nothing follows about the search itself."]
 
 
 def holm(values: Sequence[float], planned: int) -> list[float]:

@@ -13,7 +13,7 @@ import compare
 import derive
 import retrain
 from data import count_words
-from nas.statistics.intervals import paired_interval
+from nas.statistics.intervals import paired_interval, percent
 from pipeline.baselines import entries_of
 from pipeline.costs import time_models
 from tests.pipeline.conftest import plan_of
@@ -60,8 +60,12 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
         assert row["bits_per_byte"] == pytest.approx(bits)
     one, other = nats["layout-addi"], nats["interleaved"]
     mean, half = paired_interval([a - b for a, b in zip(one, other, strict=True)])
-    interval = f"[{mean - half:+.4f}, {mean + half:+.4f}]"
-    assert f"{mean:+.4f} nats/token, 95% interval {interval}" in table["verdict"]
+    interval = f"95% interval {percent(mean - half)} to {percent(mean + half)}, 2 seeds"
+    change = f"perplexity is {percent(mean)[1:]} {'higher' if mean > 0 else 'lower'} ({interval})"
+    assert f"{change}, {mean:+.4f} nats/token" in table["verdict"]
+    assert table["saving"].startswith("attention first (1 attention, 2 feed-forward): at ")
+    assert table["saving"].endswith(change)
+    assert table["letters"] == {"a": "attention", "d": "dense", "i": "identity"}
     with (derived / "comparison.csv").open() as file:
         first, *_ = csv.DictReader(file)
     assert float(first["word_perplexity"]) == table["rows"][0]["word_perplexity"]
@@ -123,12 +127,12 @@ def test_one_seed_names_the_command_of_more(
     one = settings("compare.baselines=[interleaved]", "compare.seeds=[0]")
     run(compare, derived, *one)
     *_, last = capsys.readouterr().out.splitlines()
-    assert last.startswith("for a verdict: ")
+    assert last.startswith("to test the difference, train more seeds: ")
     assert last.endswith(f"compare.py {derived} --set '{one[1]}' --seeds 0,1,2")
     run(compare, derived, *one, "--seeds", "0,1")
     shown = capsys.readouterr().out
-    assert "for a verdict" not in shown
-    assert "over 2 retraining seeds" in shown
+    assert "train more seeds" not in shown
+    assert ", 2 seeds)" in shown
 
 
 def test_baselines_of_other_sizes_are_refused(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nas.statistics.intervals import at_cost
+from nas.statistics.intervals import change_words
 from pipeline.baselines import Entry
 from pipeline.compare import Row, intervals_of, reference_of, rows_of, saved, unlike_conditions
 from tests.runs import write_json
@@ -19,7 +19,10 @@ LATENCY_MS = {"argmax-0": 2.0, "interleaved": 4.0, "par-5": 2.05}
 
 
 def entries(*names: str) -> list[Entry]:
-    made: list[Any] = [SimpleNamespace(name=name, letters=lambda: "a d") for name in names]
+    blocks = [SimpleNamespace(kind=kind) for kind in ("attention", "dense", "dense", "identity")]
+    made: list[Any] = [
+        SimpleNamespace(name=name, letters=lambda: "a d d i", blocks=blocks) for name in names
+    ]
     roles = ["searched", *["baseline"] * (len(made) - 1)]
     return [
         Entry(one, role, [] if role == "searched" else [one.name.partition("-")[0]])
@@ -52,7 +55,7 @@ def test_without_interleaved_they_stand_beside_the_first_row() -> None:
     both = rows_of(entries("argmax-0", "par-5"), results(1), LATENCY_MS)
     assert [row["relative_latency"] for row in both] == [1, 1.025]
     assert reference_of(entries("argmax-0", "par-5")) == 0
-    assert saved(both, both[0], NATS) == []
+    assert saved(both, both[0], NATS) == ""
 
 
 def test_a_network_that_interleaved_is_too_is_the_reference() -> None:
@@ -77,11 +80,12 @@ def test_what_is_within_three_per_cent_of_the_chosen_layout_is_equal() -> None:
 
 def test_the_sentence_is_of_latency_and_without_one_of_flops() -> None:
     ones, others = NATS["argmax-0"], NATS["interleaved"]
-    table = rows()
-    assert saved(table, table[1], NATS) == [at_cost(0.5, "latency", "interleaved", ones, others)]
+    table, title = rows(), "attention first (1 attention, 2 feed-forward)"
+    said = change_words(ones, others)
+    assert saved(table, table[1], NATS) == f"{title}: at 0.50x of interleaved's latency, {said}"
     table = rows(latency_ms={})
     assert [row["relative_latency"] for row in table] == [None, None, None]
-    assert saved(table, table[1], NATS) == [at_cost(0.625, "FLOPs", "interleaved", ones, others)]
+    assert saved(table, table[1], NATS) == f"{title}: at 0.62x of interleaved's FLOPs, {said}"
 
 
 def test_intervals_are_over_the_seeds_and_of_differences_in_pairs() -> None:

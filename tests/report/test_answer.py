@@ -17,12 +17,16 @@ from tests.report.html_page import Page
 
 NAMES = ("argmax-0", "interleaved", *(f"rule-{i}" for i in range(7)))
 LINES = [
-    f"argmax-0 is better than {name} (the smallest visible difference is 0.0100): argmax-0 less "
-    f"{name} -0.0200 nats/token, 95% interval [-0.0300, -0.0100] over 3 retraining seeds"
+    f"the chosen layout is better than {name} (the smallest visible difference is 1.0%, 0.0100 "
+    "nats/token): perplexity is 2.0% lower (95% interval -3.0% to -1.0%, 3 seeds), -0.0200 "
+    "nats/token"
     for name in NAMES[1:]
 ]
-GENERAL = "one search run: nothing follows about the search itself"
-SAVED = "at 0.74x of interleaved's latency its nats are -0.0200 [-0.0300, -0.0100] (n = 3)"
+GENERAL = "The seeds repeat the training: nothing follows about the search itself."
+SAVED = (
+    "3 attention, 3 feed-forward: at 0.74x of interleaved's latency, perplexity is 2.0% lower "
+    "(95% interval -3.0% to -1.0%, 3 seeds)"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +48,8 @@ def csv_rows(names, slots, seeds):
 def compared(make, *, slots=6, seeds=3, **changed):
     make.architecture("argmax-0", ("attention", "dense") * (slots // 2), chosen=True)
     said = {
-        "verdict": "\n".join([*LINES, GENERAL, SAVED]),
+        "saving": SAVED,
+        "verdict": "\n".join([*LINES, GENERAL]),
         "reference": "interleaved",
         "latency_note": "median of 30",
         "intervals": {
@@ -66,8 +71,8 @@ def test_the_reference_and_the_strongest_stand_beside_the_chosen_one(make):
     first = compared(make).part("answer")
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)<small>([^<]+)', first)
     assert heads == [
-        ("argmax-0", "chosen"), ("interleaved", "the reference"),
-        *((f"rule-{i}", "baseline") for i in (6, 5, 4, 3)),
+        ("6 attention", "argmax-0, chosen"), ("6 attention", "interleaved, the reference"),
+        *(("6 attention", f"rule-{i}, baseline") for i in (6, 5, 4, 3)),
     ]  # fmt: skip
     assert '<a href="#layouts">3 more below</a>' in first
     assert first.count('<ol class="stack"') == 6
@@ -90,15 +95,18 @@ def test_the_verdict_is_cut_to_what_the_screen_holds_and_whole_below(make):
     first = page.part("answer")
     box = first.partition('class="verdict"')[2].partition("</p>")[0]
     assert "than interleaved (" in box
+    other = compared(make, reference="rule-3").part("answer")
+    assert "than rule-3 (" in other, "the line of the reference, by its place"
     assert GENERAL in box
-    assert "of 8 layouts beside it: better than 7, worse than 0, no difference shown with 1" in box
+    assert "Of 8 baselines, the chosen layout is better than 7 and worse than 0; no " in box
+    assert "difference is shown from 1." in box
     assert len(box) < 700
-    assert '<a href="#comparison">The whole verdict is below</a>' in first
+    assert '<a href="#comparison">Read the whole verdict</a>' in first
     whole = unescape(page.part("comparison"))
     assert all(line in whole for line in [*LINES, GENERAL, SAVED])
-    short = compared(make, verdict=f"no verdict possible (n = 1)\n{SAVED}").part("answer")
-    assert "no verdict possible (n = 1)" in short
-    assert "The whole verdict" not in short
+    short = compared(make, verdict="not testable with one seed").part("answer")
+    assert "not testable with one seed" in short
+    assert "the whole verdict" not in short
 
 
 def test_warnings_are_shortened_above_and_whole_below(make):
@@ -136,9 +144,9 @@ def test_a_layout_that_was_chosen_after_the_comparison_is_not_taken_for_the_comp
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({}, f"argmax-0: {SAVED}"),
-        ({"verdict": GENERAL}, "argmax-0 comes to 4.4000 nats per test token."),
-        ({"verdict": GENERAL, "reference": "argmax-0"}, "argmax-0 is the reference itself, and"),
+        ({}, SAVED),
+        ({"saving": ""}, "6 attention: perplexity 80.00 per test token."),
+        ({"saving": "", "reference": "argmax-0"}, "6 attention is the reference itself: perp"),
     ],
 )
 def test_the_saving_beside_the_reference_comes_first(make, changed, words):
@@ -156,7 +164,7 @@ def test_a_stack_of_many_slots_goes_on_in_another_column(slots, columns, rows):
     assert len(drawn[0][1]) == rows <= ROWS
     assert [first for first, _ in drawn] == [column * rows for column in range(columns)]
     blocks = [block for _, column in drawn for block in column]
-    assert [block.title for block in blocks] == [f"slot {i}: kind-{i % 3}" for i in range(slots)]
+    assert [block.title for block in blocks] == [f"block {i}: kind-{i % 3}" for i in range(slots)]
 
 
 def test_a_letter_has_the_colour_of_its_kind():

@@ -1,6 +1,6 @@
 """The table and the figure of a comparison show the numbers of its files."""
 
-from itertools import chain
+import json
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from matplotlib.transforms import Bbox
 from report.comparison import html_table, read_comparison, text_table
 from report.comparison_figure import scatter
 from report.plotting import png
+from utils.text import layout_title
 
 
 def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="baseline"):
@@ -18,15 +19,26 @@ def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="b
 def test_the_text_table_shows_the_numbers(make):
     lines = text_table(read_comparison(make.comparison())).splitlines()
     assert lines[0].split() == [
-        "name", "layout", "n", "params", "FLOPs", "latency", "nats", "bits", "ppl",
+        "layout", "ppl", "ppl", "loss", "bits", "latency", "latency", "FLOPs", "params", "matched",
     ]  # fmt: skip
-    assert lines[3].split() == [
-        "argmax-0", "adadid", "1", "1.23M", "2.41M", "3.46", "4.1000", "2.0500", "60.34",
+    assert lines[1].split() == [
+        "id", "/token", "(rel.)", "nats/token", "/byte", "ms", "(rel.)", "/token",
     ]  # fmt: skip
+    assert lines[3] == "2 attention, 3 feed-forward, mixed: adadid"
     assert lines[4].split() == [
-        "interleaved", "adadad", "1", "1.30M", "2.81M", "-", "4.1200", "2.0561", "61.56",
+        "argmax-0", "60.34", "-", "4.1000", "2.0500", "3.46", "-", "2.41M", "1.23M", "-",
     ]  # fmt: skip
-    assert lines[-2:] == ["no verdict possible (n = 1)", "median of 30 passes"]
+    assert lines[5] == "interleaved (3+3): adadad"
+    assert lines[6].split() == [
+        "interleaved", "61.56", "-", "4.1200", "2.0561", "-", "-", "2.81M", "1.30M", "-",
+    ]  # fmt: skip
+    assert lines[8:11] == [
+        "Each result is one seed, on test text. (rel.) means relative to interleaved.",
+        "The column matched names the costs that are within 3% of the chosen layout's.",
+        "A layout lists its blocks from the input to the output: a is attention, d is "
+        "feed-forward, i is identity.",
+    ]
+    assert lines[-2:] == ["not testable with one seed", "median of 30 passes"]
 
 
 def test_a_broken_table_is_named_but_no_name_is_missing(make):
@@ -53,7 +65,7 @@ def test_the_html_table_marks_the_chosen_layout(make, role):
     assert comparison.chosen == "argmax-0"
     chosen, other = html_table(comparison).rows
     assert (chosen[0], other[0]) == (True, False)
-    assert chosen[1][0] == "argmax-0"
+    assert chosen[1][:3] == ["2 attention, 3 feed-forward, mixed", "adadid", "argmax-0"]
     assert "2.0561" in other[1]
 
 
@@ -99,7 +111,8 @@ def test_the_ends_of_intervals_lie_within_the_axes_and_no_name_lies_on_them(make
 @pytest.mark.filterwarnings("error")
 def test_lost_text_leaves_the_bits_out_and_the_figure_shows_nats(make):
     comparison = read_comparison(make.comparison(row(bits="") + row(name="other", bits="")))
-    assert [line.split()[-2] for line in text_table(comparison).splitlines()[3:5]] == ["-", "-"]
+    rows = text_table(comparison).splitlines()[4:7:2]
+    assert [line.split()[4] for line in rows] == ["-", "-"]
     assert all(cells.count("-") >= 2 for _, cells in html_table(comparison).rows)
     axes = scatter(comparison).axes[0]
     assert axes.get_ylabel() == "test nats per token"
@@ -137,38 +150,68 @@ def test_word_perplexity_has_a_column_where_every_row_has_it(make, words, shown)
     assert ("123.46" in html_table(comparison).rows[0][1]) == shown
 
 
-def test_what_is_relative_stands_side_by_side_and_what_is_equal_is_letters(make):
+def test_what_is_relative_is_beside_and_what_is_matched_is_in_words(make):
     table = text_table(with_relatives(make, "argmax-0", "interleaved_short-4"))
     lines = table.splitlines()
-    assert lines[0].split() == [
-        "name", "layout", "n", "params", "FLOPs", "latency", "nats", "bits", "ppl", "latency",
-        "ppl", "=",
+    assert lines[4].split()[1:] == [
+        "60.34", "1.043x", "4.1000", "2.0500", "3.40", "0.66x", "2.41M", "1.23M", "params",
     ]  # fmt: skip
-    assert lines[1].split() == ["/token", "ms", "/token", "/byte", "/token", "x", "x"]
-    assert lines[3].split()[-7:] == ["3.40", "4.1000", "2.0500", "60.34", "0.66", "1.043", "P"]
-    assert lines[4].split()[-1] == "FL"
-    assert lines[-2:] == [
-        "x: of interleaved; =: the first row's, within 3%, in P parameters, F FLOPs, L latency",
-        "better",
+    assert lines[6].endswith(" FLOPs latency")
+    assert "Each result is the mean of 3 seeds, on test text." in table
+    assert lines[-1] == "better"
+    rows = [
+        one | {"role": role}
+        for one, role in zip(
+            read_comparison(make.run).rows.to_dict("records"), ("searched", "baseline"), strict=True
+        )
     ]
+    (make.run / "comparison.json").write_text(json.dumps(
+        json.loads((make.run / "comparison.json").read_text()) | {"rows": rows}))  # fmt: skip
+    shown = text_table(read_comparison(make.run)).splitlines()
+    assert shown[4].endswith(" -"), "the chosen layout is not matched with itself"
 
 
 @pytest.mark.parametrize("words", ["", "12345.678"])
-def test_the_table_of_today_fits_a_hundred_columns_and_tells_the_baselines_apart(make, words):
-    names = ("argmax-0-latency0.65x", "interleaved_short-12", "interleaved_narrow-1792")
+def test_the_table_of_today_fits_120_columns_and_tells_the_baselines_apart(make, words):
+    names = ("argmax-0-latency0.65x-filled", "interleaved_short-12", "interleaved_narrow-1792")
     for layout in ("a d " * 12, "a dense_1792 " * 6, "mixture_of_experts " * 12):
         comparison = with_relatives(make, *names, latency="123.456", layout=layout, words=words)
-        body, _ = text_table(comparison).split("\n\n")
+        body, *_ = text_table(comparison).split("\n\n")
         lines = body.splitlines()
-        assert max(map(len, lines)) <= 100
-        rows = [at for at, line in enumerate(lines) if at > 2 and line[0] != " "]
-        assert len({lines[at].split()[0] for at in rows}) == 3
-        # The layout stands in the row, and in the lines under it where it is long.
-        first = [lines[rows[0]].split()[1:], *map(str.split, lines[rows[0] + 1 : rows[1]])]
-        cut = [words[: words.index("3")] if "3" in words else words for words in first]
-        assert "".join(chain(*cut)) == layout.replace(" ", "")
+        assert max(map(len, lines)) <= 120
+        rows = [at for at, line in enumerate(lines) if at > 2 and line[:2] == "  "]
+        assert [lines[at].split()[0] for at in rows] == [*names]
+        # The layout is in the lines above its row, as many as it takes.
+        above = "".join(lines[3 : rows[0]])
+        letters = above.partition(": ")[2].replace(" ", "")
+        assert letters == layout.replace(" ", "")
         shown = html_table(comparison).rows[0][1]
         assert shown[1].replace(" ", "") == layout.replace(" ", "")
         # What nats say too is left out where there is no room, but not on the page.
-        assert "2.0500" not in body
-        assert "2.0500" in html_table(comparison).rows[0][1]
+        assert ("2.0500" in body) == (not words)
+        assert "2.0500" in shown
+
+
+@pytest.mark.parametrize(
+    ("letters", "name", "title"),
+    [
+        ("aadddi", "trained-0", "attention first (2 attention, 3 feed-forward)"),
+        ("iadi", "layout-iadi", "interleaved (1+1)"),
+        ("adadad", "interleaved", "interleaved (3+3)"),
+        ("adada", "argmax-0", "interleaved (3+2)"),
+        ("adada", "interleaved-5", "interleaved cut to 5 blocks"),
+        ("adadad", "interleaved-ffn344", "interleaved (3+3)"),
+        ("dda", "layout-dda", "feed-forward first (1 attention, 2 feed-forward)"),
+        ("dadaa", "argmax-0", "3 attention, 2 feed-forward, mixed"),
+        ("adadad", "random-0", "random (3 attention, 3 feed-forward)"),
+        ("ddaa", "permuted-1", "permuted (2 attention, 2 feed-forward)"),
+        ("ggdadd", "argmax-0", "1 attention, 3 feed-forward, 2 gated delta, mixed"),
+        ("gdad", "argmax-0", "1 attention, 2 feed-forward, 1 gated delta, mixed"),
+        ("agdra", "argmax-0", "5 blocks of 4 kinds, mixed"),
+        ("aa", "argmax-0", "2 attention"),
+        ("i", "argmax-0", "no block adds anything"),
+    ],
+)
+def test_a_layout_is_named_for_what_it_is(letters, name, title):
+    kinds = {"a": "attention", "d": "dense", "i": "identity", "g": "gated_delta", "r": "routing"}
+    assert layout_title([kinds[letter] for letter in letters], name) == title

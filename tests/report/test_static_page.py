@@ -77,5 +77,5 @@ def test_no_text_from_a_file_breaks_out(make, text):
     assert found.open == []
     fetches_nothing(found)
     titles = [attributes.get("title", "") for attributes in found.all("li")]
-    assert f"slot 0: {text}, pi 0.6250" in titles
+    assert f"block 0: {text}, pi 0.6250" in titles
     assert text in html.unescape(found.part("comparison"))

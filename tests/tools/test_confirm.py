@@ -39,8 +39,8 @@ LOW, HIGH = [1.0, 1.1, 0.9], [1.5, 1.61, 1.39]
     [
         (LOW, HIGH, "a is better than b (the smallest visible difference is 0."),
         (HIGH, LOW, "a is worse than b (the smallest visible difference is 0."),
-        (LOW, [1.1, 1.0, 0.91], "a and b: no difference shown (the smallest visible one is 0."),
-        ([1.0], [2.0], "no verdict possible (n = 1)"),
+        (LOW, [1.1, 1.0, 0.91], "no difference shown between a and b (the smallest visible "),
+        ([1.0], [2.0], "not testable with one seed"),
     ],
 )
 def test_the_verdict_is_that_of_the_paired_interval(
@@ -50,9 +50,10 @@ def test_the_verdict_is_that_of_the_paired_interval(
     assert line.startswith(words)
     if len(a) > 1:
         mean, half = paired_interval([x - y for x, y in zip(a, b, strict=True)])
-        assert f"): a less b {mean:+.4f} bits per byte of test, 95% interval " in line
-        assert f"{smallest_visible(half, 3):.4f})" in line
-        assert f"[{mean - half:+.4f}, {mean + half:+.4f}] over 3 seeds" in line
+        than = "higher" if mean > 0 else "lower"
+        assert f"): test bits per byte is {abs(mean):.4f} {than} (95% interval " in line
+        assert f" {smallest_visible(half, 3):.4f} bits per byte)" in line
+        assert f"interval {mean - half:+.4f} to {mean + half:+.4f}, 3 seeds); each seed" in line
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     verdict = said["verdict"]
     assert said["remarks"] == ["4 trainings of tiny, three are unlike"]
     assert verdict in capsys.readouterr().out
-    assert "over 2 seeds" in verdict
+    assert ", 2 seeds)" in verdict
 
     monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: None)
     folders = [tmp_path / "run" / name / "seed-7/architecture.json" for name in ("tiny", "three")]

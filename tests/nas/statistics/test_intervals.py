@@ -7,9 +7,11 @@ import pytest
 
 from benchmarks.harness import shown_by
 from nas.statistics.intervals import (
+    change_words,
     holm,
     paired_differences,
     paired_interval,
+    percent,
     shown_at,
     smallest_visible,
     students_p,
@@ -19,7 +21,7 @@ from nas.statistics.intervals import (
 
 
 def test_one_seed_gives_no_verdict() -> None:
-    assert verdict("mine", [3.0], {"par": [3.5]}) == ["no verdict possible (n = 1)"]
+    assert verdict([3.0], {"par": [3.5]}) == ["not testable with one seed: it could be chance"]
 
 
 def test_the_interval_is_students() -> None:
@@ -33,12 +35,26 @@ def test_the_interval_is_students() -> None:
 def test_a_difference_within_its_interval_is_not_shown() -> None:
     """Neither better nor "not better": with three seeds a large difference would not be seen."""
     ours, theirs = [3.0, 3.1, 3.2], [3.05, 3.05, 3.25]
-    lines = verdict("mine", ours, {"par": theirs})
+    lines = verdict(ours, {"par": theirs})
     half = paired_interval([a - b for a, b in zip(ours, theirs, strict=True)])[1]
-    assert lines[0].startswith(
-        "mine and par: no difference shown (the smallest visible one is "
-        f"{smallest_visible(half, 3):.4f}): mine less par -0.0167 nats/token, 95% interval ["
+    visible = smallest_visible(half, 3)
+    assert lines[0] == (
+        "No difference shown between the chosen layout and par (the smallest visible one is "
+        f"{100 * math.expm1(visible):.1f}%, {visible:.4f} nats/token): perplexity is 1.7% lower "
+        f"(95% interval {percent(-0.05 / 3 - half)} to {percent(-0.05 / 3 + half)}, 3 seeds), "
+        f"-0.0167 nats/token, p {paired_differences(ours, {'par': theirs})['par'].p:.4f}"
     )
+    assert lines[1].endswith("nothing follows about the search itself.")
+
+
+def test_a_difference_is_a_sentence_of_perplexity() -> None:
+    assert change_words([3.02, 3.03, 3.01], [3.0, 3.0, 3.0]) == (
+        "perplexity is 2.0% higher (95% interval -0.5% to +4.6%, 3 seeds)"
+    )
+    assert change_words([2.9], [3.0]) == "perplexity is 9.5% lower (one seed, no interval)"
+    assert [percent(nats) for nats in (-5.0, 0.0, 2.0, 20.0)] == [
+        "-99.3%", "+0.0%", "+638.9%", "+5e+10%",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("n", "baselines"), [(2, 1), (3, 1), (3, 4), (5, 2)])
@@ -84,13 +100,12 @@ def test_of_several_comparisons_holms_p_values_decide_and_intervals_stay() -> No
     among = paired_differences(ones, {**others, "par": none})["par"]
     assert among.p == pytest.approx(6 * alone.p)
     assert (among.interval, among.shown) == (alone.interval, "nothing")
-    *_, line, rule, _ = verdict("mine", ones, {**others, "par": none})
+    *_, line, rule, _ = verdict(ones, {**others, "par": none})
     visible = smallest_visible(among.half_width, 3, 6)
-    assert line.startswith(
-        f"mine and par: no difference shown (the smallest visible one is {visible:.4f}"
-    )
-    assert line.endswith("over 3 retraining seeds, p 0.0548")
-    assert rule.startswith("shown is what has p below 0.05 by Holm's method over all 6 baselines")
+    assert line.startswith("No difference shown between the chosen layout and par (the smallest ")
+    assert f"%, {visible:.4f} nats/token): perplexity is 69.9% lower (95% interval " in line
+    assert line.endswith(", 3 seeds), -1.2000 nats/token, p 0.0548")
+    assert rule.startswith("A difference is shown where p is below 0.05 by Holm's method over all")
 
 
 def test_equal_layouts_are_seldom_called_better_or_worse() -> None:

@@ -74,4 +74,4 @@ def commands_section(run_folder: Path, left: Sequence[str]) -> html.Section:
         experiment=experiment.relative_to(run_folder) if experiment else None,
         settings=experiment.read_text(encoding="utf-8") if experiment else "",
     )
-    return html.Section("commands", "The commands that remake it", body)
+    return html.Section("commands", "The commands that reproduce it", body)

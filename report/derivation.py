@@ -145,15 +145,15 @@ def front_section(run_folder: Path) -> html.Section | None:
         return None
     columns = [
         Column("layout", "", "layout"),
-        Column("", "", "rule"),
+        Column("name", "", "rule"),
         Column(table.cost, table.unit, "cost", "{:.4g}".format),
-        Column("relative", f"x {table.reference}", "times_reference", "{:.3f}".format),
-        Column("nats", "per token", "nats_per_token", "{:.4f}".format),
+        Column("relative", f"to {table.reference}", "times_reference", "{:.3f}x".format),
+        Column("loss", "nats per token", "nats_per_token", "{:.4f}".format),
     ]
     rows = table.rows[(table.rows["front"] == 1) | (table.rows["rule"] != "")]
     note = (
-        f"Of {len(table.rows)} layouts that were scored for it, and no others. Scores are those of "
-        "the SuperNet's weights on validation text. What a training gives is another matter: "
+        f"The front is of the {len(table.rows)} layouts that were scored for it. Scores use the "
+        "SuperNet's weights on validation text; a training may rank layouts differently: "
         "compare.py --pareto trains the front."
     )
     alt = f"Scatter plot of nats against {table.cost_label} of {len(table.rows)} layouts"
@@ -249,13 +249,13 @@ def trainings_sentence(run_folder: Path) -> str:
         return ""
     count, trained = trainings.rows["layout"].nunique(), trainings.full["expected"]
     layouts = "1 layout" if count == 1 else f"{count} layouts"
-    said = f"{len(trainings.rows)} trainings of {layouts} chose it by validation nats"
+    said = f"{len(trainings.rows)} trainings of {layouts} chose it by validation loss"
     if len(trained) < 2:
         return f"{said}."
     others = trained.iloc[1:]
     beside = others.min() - trained.iloc[0]
     return (
-        f"{said}; of the others {others.idxmin()} is the nearest, expected {beside:+.4f} from it."
+        f"{said}. The next best, {others.idxmin()}, is expected {beside:+.4f} nats/token from it."
     )
 
 
@@ -265,23 +265,23 @@ def trainings_section(run_folder: Path) -> html.Section | None:
     if trainings is None:
         return None
     trained = trainings.full.reset_index()
-    foreseen = Column("foreseen", "by half length", "foreseen", "{:.4f}".format)
+    foreseen = Column("expected nats", "by half length", "foreseen", "{:.4f}".format)
     columns = [
         Column("layout", "", "layout"),
         Column("FLOPs", "per token", "flops", compact),
         *([foreseen] if trainings.probed else []),
-        Column("nats", "trained, mean", "nats", "{:.4f}".format),
-        Column("expected", "by all trainings", "expected", "{:.4f}".format),
+        Column("measured nats", "full length, mean", "nats", "{:.4f}".format),
+        Column("expected nats", "by all trainings", "expected", "{:.4f}".format),
         Column("trainings", "full length", "trainings"),
     ]
     halves = int((trainings.rows["length"] == "half").sum())
     note = (
-        f"{halves} trainings of half length chose what to try; full trainings of the best, with "
+        f"{halves} trainings of half length chose what to try. Full trainings of the best, with "
         "the same fresh seeds for all, decided. The front is what the regression expects of "
         "layouts, most of which were never trained."
         if trainings.probed
-        else "All that rules, and a search where there was one, propose was trained with one seed, "
-        "the best of it with the others too; these decided."
+        else "All hand-written layouts, and those of a search where there was one, were trained "
+        "with one seed. The best were trained with the other seeds too, and these decided."
     )
     alt = (
         f"Scatter plot of nats against FLOPs; best of those trained in full: {trained['layout'][0]}"

@@ -20,8 +20,8 @@ _COLUMNS = (
     Column("parameters", "", "parameters", compact),
     Column("FLOPs", "per token", "flops_per_token", compact),
     Column("validation", "nats per token", "valid.nats_per_token", _NATS),
-    Column("test", "nats per token", "test.nats_per_token", _NATS),
     Column("test", "perplexity", "test.perplexity", _DIGITS),
+    Column("test", "nats per token", "test.nats_per_token", _NATS),
     Column("test", "bits per byte", "test.bits_per_byte", _NATS),
     Column("test", "word perplexity", "test.word_perplexity", _DIGITS),
     Column("time", "with validation", "elapsed_s", duration),
@@ -43,7 +43,7 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
                     key += f"{result.get('network')} {result['seed']} {result['test']}\n"
                     rows += html.cells_of(pd.json_normalize(result), _COLUMNS)
         if rows and first.setdefault(key, folder.name) != folder.name:
-            twins.append(f"{folder.name} = {first[key]}: one network")
+            twins.append(f"{folder.name} and {first[key]} are one network.")
             continue
         results += rows
         paths = (seed / "metrics.jsonl" for seed in seed_folders(folder))

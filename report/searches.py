@@ -81,7 +81,7 @@ def _several(searches: Mapping[Path, Trajectory]) -> html.Section:
     path = next(iter(searches)).parent / "figures" / "pi_seeds.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = write_whole(path, png(line_plots(*searches.values()))).read_bytes()
-    caption = "pi over the steps: mean over the searches, lowest to highest."
+    caption = "pi over the steps: the mean over the searches, and the range from lowest to highest."
     alt = f"Line charts over the steps of the searches of seeds {named}, with bands"
     return html.exhibit(
         "searches",
@@ -102,7 +102,7 @@ def _search(folder: Path, drawn: Mapping[str, Path], caveats: list[str]) -> html
 
 
 def _current_figures(folder: Path) -> list[Path]:
-    """The seed's figures, drawn anew where they are older than what they show."""
+    """The seed's figures, drawn again where they are older than what they show."""
     sources = [folder / name for name in ("pi.npz", "metrics.jsonl", COST_PATH)]
     newest = max((path.stat().st_mtime_ns for path in sources if path.exists()), default=0)
     last = folder / "figures" / SEARCH_FIGURES[-1]

@@ -78,8 +78,8 @@ def test_the_answer_is_what_was_chosen_though_more_were_expected_of_another(fold
 
 def test_how_many_trainings_chose_it_and_which_layout_is_next_is_one_sentence(folder: Path) -> None:
     assert trainings_sentence(folder) == (
-        "7 trainings of 3 layouts chose it by validation nats; of the others a a d is the nearest, "
-        "expected +0.0900 from it."
+        "7 trainings of 3 layouts chose it by validation loss. The next best, a a d, is expected "
+        "+0.0900 nats/token from it."
     )
 
 

@@ -41,25 +41,25 @@ def test_a_whole_run_has_every_section(whole):
         "Search, seed 0",
         "Derived layout",
         "Retraining",
-        "The commands that remake it",
+        "The commands that reproduce it",
         "Glossary",
     ]
     assert whole.open == []
-    # The pi that each slot of the layout was chosen with.
+    # The pi that each block of the layout was chosen with.
     assert [whole.part(key).count(">0.62<") for key in ("answer", "derived")] == [3, 3]
-    for shown in ("pydoc-topics", "no verdict possible (n = 1)", "1.23M parameters", "4.1250"):
+    for shown in ("pydoc-topics", "not testable with one seed", "1.23M parameters", "4.1250"):
         assert shown in whole.text
 
 
 def test_layouts_of_an_earlier_front_are_left_out(make):
     for name in ("pareto-ad", "pareto-dd"):
         make.architecture(name, ("attention", "dense", "dense"), chosen=name == "pareto-ad")
-    assert "<p>pareto-dd</p>" in page_of(make.run).part("layouts")
+    assert "<br>pareto-dd</p>" in page_of(make.run).part("layouts")
     make.architecture("par-5", ("attention", "dense", "dense"), chosen=False)
     (make.run / "pareto.json").write_text(json.dumps({"front": ["pareto-ad"]}))
     page = page_of(make.run)
     assert "pareto-dd" not in page.text
-    assert "<p>par-5</p>" in page.part("layouts")
+    assert "<br>par-5</p>" in page.part("layouts")
 
 
 def test_the_pictures_stand_in_the_page_and_its_links_lead_somewhere(whole):
@@ -71,7 +71,7 @@ def test_the_pictures_stand_in_the_page_and_its_links_lead_somewhere(whole):
 
 
 def test_sections_without_files_are_left_out(make):
-    assert page_of(make.run).headings == ["So far", "The commands that remake it", "Glossary"]
+    assert page_of(make.run).headings == ["So far", "The commands that reproduce it", "Glossary"]
     make.search(slots=2, steps=2, drawn=DRAWN)
     page = page_of(make.run)
     assert page.headings[:2] == ["So far", "Search, seed 0"]
@@ -153,7 +153,7 @@ def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypa
         path.write_text(json.dumps(json.loads(path.read_text()) | network))
     page = write_report(make.run).read_text()
     assert list(drawn[0]) == ["argmax-0", "other"]
-    assert "layout-ddii = argmax-0: one network" in page
+    assert "layout-ddii and argmax-0 are one network." in page
     assert 'class="text">layout-ddii<' not in page.partition('id="retraining"')[2]
 
 

@@ -1,5 +1,6 @@
-"""The figure of arms: each layout as a row of blocks beside its test nats less the first arm's."""
+"""The figure of arms: each layout as a row of blocks beside its perplexity by the first arm's."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,19 +11,10 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmarks.arms import blocks
 from model.blocks import BLOCKS
-from report.plotting import (
-    FAINT,
-    INK,
-    SEARCHED,
-    colours,
-    house_style,
-    make_figure,
-    margins,
-    text_on,
-)
+from report.plotting import FAINT, HUES, INK, colours, house_style, make_figure, margins, text_on
 
-_ROW_INCHES = 0.42
-_OTHER = "#0072b2"
+_ROW_INCHES = 0.46
+_PLAIN = {"dense": "feed-forward"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +36,9 @@ def arms_figure(rows: Sequence[ArmRow], margin_nats: float | None = None) -> Fig
     the margin.
     """
     with house_style():
-        figure = make_figure(9.0, 1.05 + _ROW_INCHES * len(rows))
+        figure = make_figure(9.0, 1.2 + _ROW_INCHES * len(rows))
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1.0))
-        margins(figure, left=1.75, right=0.25, top=0.35, bottom=0.6)
+        margins(figure, left=1.75, right=0.25, top=0.4, bottom=0.75)
         figure.subplots_adjust(wspace=0.28)
         _draw_blocks(left, rows)
         _draw_differences(right, rows, margin_nats)
@@ -62,7 +54,7 @@ def _draw_blocks(axes: Axes, rows: Sequence[ArmRow]) -> None:
             axes.add_patch(Rectangle((at, place - 0.36), 0.92, 0.72, facecolor=colour))
             axes.text(
                 at + 0.46, place, letter, ha="center", va="center", color=text_on(colour),
-                fontsize=8,
+                fontsize=9,
             )  # fmt: skip
     axes.set_xlim(-0.2, max(blocks(row.layout) for row in rows) + 0.2)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -72,8 +64,9 @@ def _draw_blocks(axes: Axes, rows: Sequence[ArmRow]) -> None:
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     kinds = dict.fromkeys(name_of[letter] for row in rows for letter in row.layout)
-    words = ", ".join(f"{BLOCKS[kind].letter} {kind.replace('_', ' ')}" for kind in kinds)
-    axes.set_xlabel(f"blocks from the text to the prediction: {words}", loc="left")
+    words = ", ".join(f"{BLOCKS[kind].letter}: {_PLAIN.get(kind, kind)}" for kind in kinds)
+    axes.set_xlabel(f"{words} (text enters on the left)", loc="left")
+    axes.set_title("Which blocks, in which order?", loc="left")
 
 
 def _words(row: ArmRow) -> str:
@@ -83,22 +76,31 @@ def _words(row: ArmRow) -> str:
 def _draw_differences(axes: Axes, rows: Sequence[ArmRow], margin_nats: float | None) -> None:
     axes.axvline(0, color=INK, linewidth=0.9)
     if margin_nats is not None:
-        axes.axvspan(0, margin_nats, color=FAINT, alpha=0.18, linewidth=0)
+        axes.axvspan(0, _percent(margin_nats), color=FAINT, alpha=0.18, linewidth=0)
     for place, row in enumerate(rows):
-        colour = SEARCHED if row.is_chosen else _OTHER
+        colour = HUES["chosen"] if row.is_chosen else HUES["baseline"]
         below = place + 0.26
-        axes.plot(row.less_nats, [below] * len(row.less_nats), ".", color=FAINT, markersize=4)
+        less = [_percent(nats) for nats in row.less_nats]
+        axes.plot(less, [below] * len(less), ".", color=FAINT, markersize=5)
         if row.interval_nats is None:
             # A single training has no interval; the first row is what it is beside.
-            at, hue = (row.less_nats, colour) if row.less_nats else ((0,), INK)
+            at, hue = (less, colour) if less else ([0.0], INK)
             axes.plot(at, [place] * len(at), "o", color=hue, markersize=5)
             continue
         mean, half = row.interval_nats
-        axes.plot([mean - half, mean + half], [place, place], color=colour, linewidth=2.0)
-        axes.plot([mean], [place], "o", color=colour, markersize=6)
+        ends = [_percent(mean - half), _percent(mean + half)]
+        axes.plot(ends, [place, place], color=colour, linewidth=2.0)
+        axes.plot([_percent(mean)], [place], "o", color=colour, markersize=6)
     axes.tick_params(left=False, labelleft=False)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel(f"test nats less {rows[0].name}'s (left is better)", loc="left")
-    axes.set_title("95% intervals, a dot for each seed", loc="left")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}%" if x else "0%")
+    said = "95% intervals; small dots: seeds"
+    axes.set_xlabel(f"test perplexity relative to {rows[0].name}\n({said})", loc="left")
+    axes.set_title("Which predicts best? (left is better)", loc="left")
+
+
+def _percent(nats: float) -> float:
+    """Perplexity, in percent more than where the nats are equal."""
+    return 100 * math.expm1(nats)

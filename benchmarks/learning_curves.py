@@ -23,7 +23,7 @@ from benchmarks.keys import check_key
 from benchmarks.layout_rows import Commands, Row, rows_of
 from pipeline.experiment import load_experiment
 from pipeline.run_files import read_result
-from report.plotting import colours, dashes, house_style, make_figure, margins, png
+from report.plotting import HUES, colours, dashes, house_style, make_figure, margins, png
 from report.run_files import read_metrics
 from utils.files import csv_of, write_whole
 
@@ -113,25 +113,26 @@ def learning_curves(rows: Sequence[Row], base: str) -> Figure:
     for row in rows:
         lines.setdefault(training_of(row), []).append(row)
     with house_style():
-        figure = make_figure(7.5, 4.0)
+        figure = make_figure(7.6, 4.2)
         axes = figure.subplots()
-        margins(figure, left=0.7, right=0.2, top=0.2, bottom=0.5)
+        margins(figure, left=0.8, right=0.2, top=0.4, bottom=0.55)
         for (layout, steps, *_), points in lines.items():
             axes.plot(
                 [int(row["step"]) for row in points],
                 [float(row["train_nats"]) - means[steps, row["step"]] for row in points],
                 color=colour_of[layout],
                 linestyle=dashes(lengths.index(steps)),
-                linewidth=0.9,
+                linewidth=1.1,
             )
         names = [Line2D([], [], color=colour_of[one], label=one) for one in layouts]
         names += [
-            Line2D([], [], color="#444444", linestyle=dashes(at), label=f"{steps} steps")
+            Line2D([], [], color=HUES["baseline"], linestyle=dashes(at), label=f"{steps} steps")
             for at, steps in enumerate(lengths)
         ]
         axes.legend(handles=names, loc="lower left")
-        axes.set_xlabel("step", loc="left")
-        axes.set_ylabel(f"training nats per token less {base}'s mean")
+        axes.set_title(f"When does a layout learn more than {base}? (lower is better)", loc="left")
+        axes.set_xlabel("step")
+        axes.set_ylabel("difference in training loss, nats per token")
         axes.grid(axis="y")
     return figure
 

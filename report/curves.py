@@ -14,44 +14,38 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from report.pi_figures import MOST_POINTS, mark_start
-from report.plotting import (
-    SEARCHED,
-    dashes,
-    framed,
-    short_label,
-    step_axis,
-)
+from report.plotting import FAINT, HUES, colours, dashes, framed, short_label, step_axis
 from report.run_files import Trajectory, reading, thin
 from utils.files import read_object
 from utils.pi import entropy, margins
 
 _NETS = {  # net of a row: label, colour, mark
-    "soft": ("validation, soft mixture", "#0072b2", "o"),
-    "onehot": ("validation, one-hot", "#d55e00", "s"),
-    "drawn": ("validation, layouts drawn uniformly", "#d55e00", "s"),
-    "model": ("validation", "#0072b2", "o"),
+    "soft": ("validation, mixture of all kinds", HUES["baseline"], "o"),
+    "onehot": ("validation, likeliest kind of each block", HUES["chosen"], "s"),
+    "drawn": ("validation, random layouts", HUES["chosen"], "s"),
+    "model": ("validation", HUES["baseline"], "o"),
 }
 _MOST_ROWS = 1500
-_NAMED = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#000000")
 
 
 def curves(metrics: pd.DataFrame) -> Figure:
     """Training and validation perplexity per token of one search or one retraining."""
-    with framed(7.6, 3.6, top=0.2, bottom=0.5) as (figure, grid):
+    with framed(7.6, 3.7, top=0.35) as (figure, grid):
         axes = grid[0, 0]
         train = perplexities(metrics, "train")
         if len(train):
             # A search trains other nets than the ones it validates.
             nets = set(metrics["net"].dropna()) if "net" in metrics else set()
-            label = "training, each step's own draw" if nets - {"model"} else "training"
+            label = "training, the network of each step" if nets - {"model"} else "training"
             marker = "o" if len(train) == 1 else ""
             rows = train.iloc[thin(len(train), _MOST_ROWS)]
-            _plot(axes, rows, color="#9a9a9a", linewidth=1.1, marker=marker, label=label)
+            _plot(axes, rows, color=FAINT, linewidth=1.1, marker=marker, label=label)
         for net, (label, colour, marker) in _NETS.items():
             valid = perplexities(metrics, "valid", net)
             if len(valid):
                 marker = marker if len(valid) <= 40 else ""
                 _plot(axes, valid, color=colour, marker=marker, markersize=4, label=label)
+        axes.set_title("Does the perplexity still fall?", loc="left")
         _finish(axes)
     return figure
 
@@ -63,16 +57,15 @@ def validation_curves(
 
     The layout of the name `chosen` has the colour that it has in the other figures.
     """
-    with framed(7.6, 3.6, top=0.2, bottom=0.5) as (figure, grid):
+    with framed(7.6, 3.7, top=0.35) as (figure, grid):
         axes = grid[0, 0]
-        others = [name for name in metrics_by_name if name != chosen]
+        hue = colours([name for name in metrics_by_name if name != chosen])
         for index, (name, seeds) in enumerate(metrics_by_name.items()):
-            place = 0 if name == chosen else others.index(name)
             style: dict[str, Any] = {
-                "color": SEARCHED if name == chosen else _NAMED[place % len(_NAMED)],
+                "color": hue.get(name, HUES["chosen"]),
                 "linestyle": dashes(index),
                 "linewidth": 1.6 if len(seeds) == 1 else 1.1,
-                "label": short_label(name, 24),
+                "label": short_label(name, 24) + (", chosen" if name == chosen else ""),
             }
             for metrics in seeds:
                 valid = perplexities(metrics, "valid")
@@ -80,7 +73,8 @@ def validation_curves(
                     marker = "o" if len(valid) <= 40 else ""
                     _plot(axes, valid, marker=marker, markersize=3, **style)
                     style["label"] = None  # one entry of the legend for all seeds
-        _finish(axes, "validation perplexity per token")
+        axes.set_title("Which layout learns best?", loc="left")
+        _finish(axes, "validation perplexity")
     return figure
 
 
@@ -95,9 +89,9 @@ def _plot(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
     axes.plot(rows["step"], rows["perplexity"], **style)
 
 
-def _finish(axes: Axes, ylabel: str = "perplexity per token") -> None:
+def _finish(axes: Axes, ylabel: str = "perplexity") -> None:
     """Axes, grid and legend, once all lines are drawn."""
-    axes.set_ylabel(ylabel)
+    axes.set_ylabel(f"{ylabel} (lower is better)")
     axes.set_xlabel("step")
     axes.grid(axis="y")
     drawn = [line for line in axes.get_lines() if len(line.get_xdata())]  # type: ignore[arg-type]
@@ -128,30 +122,34 @@ def _perplexity_axis(axes: Axes, lowest: float, highest: float) -> None:
 
 
 def schedule(trajectory: Trajectory) -> Figure:
-    """tau, and how sure pi is: entropy and the lead of the likeliest candidate, over the steps."""
+    """tau, and how sure pi is: its entropy and the lead of the likeliest kind, over the steps."""
     rows = thin(len(trajectory.step_N), MOST_POINTS)
     step_N, pi_NLC = trajectory.step_N[rows], trajectory.pi_NLC[rows].astype(np.float64)
     # One candidate has no entropy, and nothing to divide it by.
-    share_NL = entropy(pi_NLC) / np.log(max(pi_NLC.shape[2], 2))
-    margin_NL = margins(pi_NLC)
+    share_NL = 100 * entropy(pi_NLC) / np.log(max(pi_NLC.shape[2], 2))
+    margin_NL = 100 * margins(pi_NLC)
     marker = "o" if len(step_N) == 1 else ""
-    with framed(9.6, 2.55, 1, 3, left=0.5, top=0.38, bottom=0.5) as (figure, grid):
-        figure.subplots_adjust(wspace=0.22)
+    with framed(9.6, 2.7, 1, 3, left=0.65, top=0.38) as (figure, grid):
+        figure.subplots_adjust(wspace=0.34)
         tau, sure, lead = grid[0]
-        tau.plot(step_N, trajectory.tau_N[rows], color="#332288", marker=marker)
-        tau.set_title("tau", loc="left")
+        tau.plot(step_N, trajectory.tau_N[rows], color=HUES["baseline"], marker=marker)
+        tau.set_title("How random are the draws?", loc="left")
+        tau.set_ylabel("temperature (tau)")
         tau.set_ylim(0, 1.08 * max(float(trajectory.tau_N.max()), 1e-9))
-        spread = {"color": "#0072b2", "alpha": 0.16, "linewidth": 0, "label": "all slots"}
+        mean = {"color": HUES["baseline"], "marker": marker, "label": "mean of blocks"}
+        spread = {"color": HUES["baseline"], "alpha": 0.16, "linewidth": 0, "label": "all blocks"}
         sure.fill_between(step_N, share_NL.min(1), share_NL.max(1), **spread)
-        sure.plot(step_N, share_NL.mean(1), color="#0072b2", marker=marker, label="mean")
-        sure.set_title("entropy of pi / entropy of uniform", loc="left")
-        lead.plot(step_N, margin_NL.mean(1), color="#009e73", marker=marker, label="mean")
-        smallest: dict[str, Any] = {"color": "#d55e00", "ls": "--", "label": "smallest"}
-        lead.plot(step_N, margin_NL.min(1), marker=marker, **smallest)
-        lead.set_title("pi of the first - pi of the second", loc="left")
+        sure.plot(step_N, share_NL.mean(1), **mean)
+        sure.set_title("How undecided is the search?", loc="left")
+        sure.set_ylabel("undecided, %")
+        lead.plot(step_N, margin_NL.mean(1), **mean)
+        least = mean | {"color": HUES["chosen"], "ls": "--", "label": "least sure block"}
+        lead.plot(step_N, margin_NL.min(1), **least)
+        lead.set_title("How clear is each choice?", loc="left")
+        lead.set_ylabel("lead, % points")
         for axes in grid[0]:
             if axes is not tau:
-                axes.set_ylim(-0.03, 1.06)
+                axes.set_ylim(-3, 106)
                 axes.legend(loc="best", handlelength=1.6)
             axes.grid(axis="y")
             axes.set_xlabel("step")
@@ -162,8 +160,8 @@ def schedule(trajectory: Trajectory) -> Figure:
 
 COSTS, COST_PATH = "costs.json", "cost.csv"
 _COST_LINES = {
-    "expected": ("expected of pi", "#0072b2", "-"),
-    "argmax": ("each slot's likeliest", "#d55e00", "--"),
+    "expected": ("average of the layouts that pi draws", HUES["baseline"], "-"),
+    "argmax": ("likeliest layout", HUES["chosen"], "--"),
 }
 
 
@@ -172,7 +170,7 @@ def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
     known = read_object(search_folder / COSTS)
     with reading(search_folder / COSTS):
         reference, most = float(known["reference_cost"]), float(known["most"])
-        unit = f"{known['name'][:20]} / {known['reference'][:24]}"
+        unit = f"{known['name'][:20]}, multiples of {known['reference'][:24]}"
     with reading(search_folder / COST_PATH):
         path = pd.read_csv(search_folder / COST_PATH)[["step", *_COST_LINES]].astype(float)
     step_N = path["step"].to_numpy(float)
@@ -180,11 +178,11 @@ def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
     named_N = step_N > trajectory.alpha_start
     shown = path[[*_COST_LINES]].where(named_N[:, None] | (path.columns[1:] == "expected"))
     shown = shown / reference
-    with framed(7.6, 3.2, right=0.25, bottom=0.5) as (figure, grid):
+    with framed(7.6, 3.3, right=0.25) as (figure, grid):
         axes = grid[0, 0]
         for name, (label, colour, style) in _COST_LINES.items():
             axes.plot(step_N, shown[name], style, color=colour, label=label)
-        axes.axhline(most / reference, color="#666666", linewidth=1.0, ls=":", label="target")
+        axes.axhline(most / reference, color=HUES["front"], linewidth=1.4, ls=":", label="target")
         axes.set_ylim(0, 1.1 * float(shown.max().max()))
         axes.set_xlabel("step")
         axes.set_ylabel(unit)

@@ -14,20 +14,21 @@ from matplotlib.figure import Figure
 from report import html
 from report.html import Column
 from report.plotting import (
-    SEARCHED,
+    COSTS,
+    FAINT,
+    HUES,
     cost_axes,
     framed,
+    headline,
     limits,
     name_points,
     png,
-    shared_legend,
     stairs,
 )
 from report.run_files import reading
 from utils.files import read_object, write_whole
 from utils.text import compact
 
-_BLUE, _GREY, _TITLE = "#0072b2", "#999999", "#666666"
 _MOST_NAMES = 12
 # So many times as far from the best as the front's median the axis reaches.
 _MOST_TYPICAL = 4.0
@@ -52,11 +53,6 @@ class FrontTable:
     def front(self) -> pd.DataFrame:
         """The layouts that none beats."""
         return self.rows[self.rows["front"] == 1]
-
-    @property
-    def cost_label(self) -> str:
-        """The cost with its unit."""
-        return f"{self.cost} ({self.unit})" if self.unit else self.cost
 
 
 def read_front(run_folder: Path) -> FrontTable | None:
@@ -89,7 +85,7 @@ def write_front_figure(run_folder: Path) -> Path:
 
 
 def front_figure(table: FrontTable) -> Figure:
-    """Every layout's score against its cost; the front as stairs, the rules named."""
+    """Every layout's score against its cost; the front as stairs, it and the rules named."""
     rows, front = table.rows, table.front
     rules = rows[rows["rule"] != ""]
     beaten = rows.drop([*front.index, *rules.index], errors="ignore")
@@ -97,40 +93,37 @@ def front_figure(table: FrontTable) -> Figure:
         axes: Axes = grid[0, 0]
         above = _limit(axes, rows, front)
         for some, mark, colour, size, words in (
-            (beaten, "o", _GREY, 4.0, "beaten"),
-            (front, "o", SEARCHED, 6.5, f"beaten by none of {len(rows)}"),
-            (rules, "D", _BLUE, 6.5, "rules"),
+            (beaten, "o", FAINT, 4.0, "off the front"),
+            (front, "s", HUES["front"], 6.5, f"Pareto front of {len(rows)} layouts"),
+            (rules, "o", HUES["baseline"], 6.5, "hand-written layouts"),
         ):
             if len(some):
                 axes.plot(*_places(some), mark, color=colour, markersize=size, label=words,
                           markeredgecolor="white", markeredgewidth=0.6, zorder=3)  # fmt: skip
         steps_N2 = stairs(*_places(front))
-        axes.plot(*steps_N2.T, color=SEARCHED, linewidth=1.2)
-        cost_axes(axes, table.cost_label, "validation nats per token, SuperNet's weights")
-        layouts = "layout is" if above == 1 else "layouts are"
-        more = f"; {above} {layouts} above" if above else ""
-        axes.set_title(f"lower and further left is better{more}", loc="left", color=_TITLE)
-        shared_legend(figure)
+        axes.plot(*steps_N2.T, color=HUES["front"], linewidth=1.2)
+        cost_axes(axes, COSTS[table.cost], "validation perplexity")
+        more = f" ({above} above the figure)" if above else ""
+        headline(figure, f"Which layouts does the SuperNet find best for their cost?{more}")
         inside = pd.concat([rules, front])
-        inside = inside[inside["nats_per_token"] <= axes.get_ylim()[1]]
+        inside = inside[_places(inside)[1] <= axes.get_ylim()[1]]
         named = inside.drop_duplicates("layout")[:_MOST_NAMES]
-        tight = named["layout"].str.replace(" ", "")
-        names = named["rule"].where(named["rule"] != "", tight).tolist()
         others_N2 = np.concatenate([np.column_stack(_places(beaten)), steps_N2])
-        name_points(axes, names, *_places(named), others_N2)
+        name_points(axes, [*named["layout"]], *_places(named), others_N2, [*named["rule"]])
     return figure
 
 
 def _places(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    return rows["cost"].to_numpy(float), rows["nats_per_token"].to_numpy(float)
+    """Costs and perplexities."""
+    return rows["cost"].to_numpy(float), np.exp(rows["nats_per_token"].to_numpy(float))
 
 
 def _limit(axes: Axes, rows: pd.DataFrame, front: pd.DataFrame) -> int:
     """Give the axes room for names; layouts that predict next to nothing lie above, so many."""
     x_N, y_N = _places(rows)
-    least, typical = float(y_N.min()), float(front["nats_per_token"].median())
-    one_x = rows["nats_per_token"][rows["times_reference"] == 1.0]
-    far = least + _MOST_TYPICAL * max(typical - least, 1e-3)
+    least, typical = float(y_N.min()), float(np.median(_places(front)[1]))
+    one_x = y_N[rows["times_reference"] == 1.0]
+    far = least + _MOST_TYPICAL * max(typical - least, 1e-3 * least)
     # The reference is always to be seen: what lies left of it is what is saved.
     top = min(float(y_N.max()), max([far, *one_x]))
     axes.set_xlim(limits(x_N, 0.12))
@@ -156,7 +149,7 @@ def front_section(run_folder: Path) -> html.Section | None:
         "SuperNet's weights on validation text; a training may rank layouts differently: "
         "compare.py --pareto trains the front."
     )
-    alt = f"Scatter plot of nats against {table.cost_label} of {len(table.rows)} layouts"
+    alt = f"Scatter plot of nats against {COSTS[table.cost]} of {len(table.rows)} layouts"
     figure = html.Picture(png(front_figure(table)), "What layouts cost and how they score", alt)
     shown = html.table_of(rows, columns, rows["front"] == 1, left=2, label="the front")
     return html.exhibit("front", "The front", shown, notes=[note], pictures=[figure])
@@ -216,29 +209,29 @@ def write_trainings_figure(run_folder: Path) -> Path | None:
 
 
 def trainings_figure(trainings: Trainings) -> Figure:
-    """Nats against FLOPs of what was trained in full and of the layouts expected to be best."""
+    """Perplexity by FLOPs of what was trained in full and of what is expected to be best."""
     front, trained = trainings.front, trainings.full
     trained = trained[np.isfinite(trained["nats"])]
-    flops_N, nats_N = (front[key].to_numpy(float) for key in ("flops_per_token", "expected_nats"))
-    x_F, y_F = (trained[key].to_numpy(float) for key in ("flops", "nats"))
+    keys = ["flops_per_token", "expected_nats", "expected_sd"]
+    flops_N, nats_N, sd_N = front[keys].to_numpy(float).T
+    best_N, low_N, high_N = np.exp(nats_N), np.exp(nats_N - sd_N), np.exp(nats_N + sd_N)
+    x_F, y_F = trained["flops"].to_numpy(float), np.exp(trained["nats"].to_numpy(float))
     with framed(7.6, 4.2, left=0.85, right=0.25, bottom=0.6) as (figure, grid):
         axes: Axes = grid[0, 0]
-        steps_N2 = stairs(flops_N, nats_N)
-        axes.plot(*steps_N2.T, color=SEARCHED, linewidth=1.2)
-        best = "best for its FLOPs, expected" if trainings.probed else "best for its FLOPs"
-        sd_N = front["expected_sd"].to_numpy(float)
-        axes.errorbar(flops_N, nats_N, yerr=sd_N, fmt="o", color=SEARCHED,
-                      markersize=5, elinewidth=1, label=f"{best} (1 sd)")  # fmt: skip
-        axes.plot(x_F, y_F, "D", color=_BLUE, markersize=6, label="trained in full")
-        axes.plot(x_F[:1], y_F[:1], "o", markersize=13, markerfacecolor="none",
-                  markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
+        steps_N2 = stairs(flops_N, best_N)
+        axes.plot(*steps_N2.T, color=HUES["front"], linewidth=1.2)
+        best = "expected to be best" if trainings.probed else "best"
+        axes.errorbar(flops_N, best_N, yerr=(best_N - low_N, high_N - best_N), fmt="s",
+                      color=HUES["front"], markersize=5, elinewidth=1, zorder=1,
+                      label=f"{best} for its FLOPs ± 1 sd")  # fmt: skip
+        axes.plot(x_F, y_F, "o", color=HUES["baseline"], markersize=5, label="trained in full")
+        axes.plot(x_F[:1], y_F[:1], "*", color=HUES["chosen"], markersize=13, label="chosen layout")
         axes.set_xlim(limits(np.concatenate([flops_N, x_F]), 0.12))
-        axes.set_ylim(limits(np.concatenate([nats_N - sd_N, nats_N + sd_N, y_F]), 0.12))
-        cost_axes(axes, "forward FLOPs per token", "nats per token, full length")
-        axes.set_title("lower and further left is better", loc="left", color=_TITLE)
-        shared_legend(figure)
-        names = [str(layout).replace(" ", "") for layout in trained.index]
-        name_points(axes, names, x_F, y_F, steps_N2)
+        axes.set_ylim(limits(np.concatenate([low_N, high_N, y_F]), 0.12))
+        cost_axes(axes, COSTS["flops"], "validation perplexity")
+        headline(figure, "Which layout is best for its FLOPs?")
+        bars_N2 = np.column_stack([np.tile(flops_N, 9), np.linspace(low_N, high_N, 9).ravel()])
+        name_points(axes, [*trained.index], x_F, y_F, np.concatenate([steps_N2, bars_N2]))
     return figure
 
 

@@ -9,7 +9,7 @@ from report import html
 from report.answer import answer
 from report.commands import commands_section, next_commands
 from report.comparison import Comparison, html_table, read_comparison
-from report.comparison_figure import costs_drawn, measure_of, scatter
+from report.comparison_figure import scatter
 from report.derivation import front_section, front_sentence, trainings_section, trainings_sentence
 from report.layouts import (
     compared,
@@ -80,13 +80,13 @@ def write_report(run_folder: Path) -> Path:
 
 def _comparison(comparison: Comparison) -> html.Section:
     texts = (comparison.legend, comparison.remarks, comparison.latency_note)
-    what = f"{measure_of(comparison)} against {' and '.join(costs_drawn(comparison))}"
-    alt = f"Scatter plot of {what}; a point for each of {', '.join(comparison.rows['name'])}"
+    what = "Test perplexity of each layout against its costs"
+    alt = f"{what}: a scatter plot of {', '.join(comparison.rows['name'])}"
     return html.exhibit(
         "comparison",
         "Comparison on the test split",
         html_table(comparison),
         verdict=[*filter(None, [comparison.saving]), *comparison.verdict.splitlines()],
         notes=[line for text in texts for line in text.splitlines()],
-        pictures=[html.Picture(png(scatter(comparison)), f"Test {what}", alt)],
+        pictures=[html.Picture(png(scatter(comparison)), what, alt)],
     )

@@ -1,4 +1,4 @@
-"""Pi over the steps of one search and of several: lines by slot, the last pi, an animated GIF.
+"""Pi over the steps of one search and of several: lines by block, the last pi, an animated GIF.
 
 R searches, N recorded steps, L slots, C candidates.
 """
@@ -43,7 +43,7 @@ MOST_POINTS = 400  # more than a panel has pixels
 _WIDE = 2.0  # inches of a panel
 SLOTS_PER_ROW = 16
 _CELL_WIDTH, _CELL_HEIGHT = 0.5, 0.36  # inches, as the next ones
-_LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.3, 0.75, 0.46, 0.32, 0.46
+_LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.5, 0.8, 0.46, 0.34, 0.5
 _NARROWEST = 4.1  # beside the labels
 _TIE = 1e-6
 MOST_FRAMES = 40
@@ -52,7 +52,7 @@ _ANIMATION_DPI = 100
 
 
 def line_plots(*trajectories: Trajectory) -> Figure:
-    """One panel per slot with one line per candidate; of several searches the mean, with a band.
+    """One panel per block with one line per candidate; of several searches the mean, with a band.
 
     A title names the candidate of the largest pi at the end, and how many searches chose it.
     """
@@ -65,8 +65,8 @@ def line_plots(*trajectories: Trajectory) -> Figure:
     panel = 5.4 if columns == 1 else 9.6 / columns if columns > 3 else 3.0
     width, height, wide = 0.65 + panel * columns + 0.15, max(0.95, 0.55 * panel), panel >= _WIDE
     handles = _legend_lines(first)
-    legend_columns = max(1, min(len(handles), int(width / 1.45)))
-    top = 0.24 * -(-len(handles) // legend_columns) + 0.34
+    legend_columns = max(1, min(len(handles), int(width / 1.85)))
+    top = 0.24 * -(-len(handles) // legend_columns) + 0.58
     shape: dict[str, Any] = {"linewidth": 1.6 if wide else 1.2}
     shape |= {"marker": "o", "markersize": 4} if len(step_N) == 1 else {}
     with framed(
@@ -89,21 +89,25 @@ def line_plots(*trajectories: Trajectory) -> Figure:
                 axes.plot(step_N, mean_NC[:, i], color=hue[label], linestyle=dashes(i), **shape)
             most = int(mean_NC[-1].argmax())
             words = (
-                f"{'slot ' if wide else ''}{slot}: {short_label(labels[most], 24 if wide else 11)}"
+                f"{'block ' if wide else ''}{slot}: {short_label(labels[most], 22 if wide else 11)}"
             )
             words += f" {mean_NC[-1, most]:.2f}"
             if searches > 1:
                 votes = int((pi_RNC[:, -1].argmax(axis=1) == most).sum())
                 words += f", {votes} of {searches}"
-            axes.set_title(words, loc="left", fontsize=8.5 if wide else 7.5, pad=3)
+            axes.set_title(words, loc="left", fontsize=9.5 if wide else 8.5, pad=3)
             axes.set_ylim(-0.03, 1.03)
             axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
             axes.grid(axis="y")
             step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=5 if wide else 3)
             axes.tick_params(labelbottom=slot + columns >= slots)
             axes.set_xlabel("step" if slot + columns >= slots else "")
-            axes.set_ylabel("" if slot % columns else "pi")
+            axes.set_ylabel("" if slot % columns else "probability")
         figure.legend(handles=handles, loc="upper center", ncols=legend_columns, borderpad=0.2)
+        figure.suptitle(
+            "Which kind does the search come to prefer in each block?", fontsize=10.5,
+            x=0.65 / width, y=1 - (top - 0.28) / figure.get_figheight(), ha="left", va="bottom",
+        )  # fmt: skip
     return figure
 
 
@@ -113,9 +117,9 @@ def _legend_lines(trajectory: Trajectory) -> list[Line2D]:
         Line2D([], [], color=hue[label], linestyle=dashes(i), label=short_label(label, 18))
         for i, label in enumerate(trajectory.labels)
     ]
-    handles.append(Line2D([], [], color=FAINT, linestyle=":", linewidth=0.9, label="uniform"))
-    start = Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")
-    return [*handles, start]
+    marks = {"equally likely": ":", "choosing starts": "--"}
+    faint: dict[str, Any] = {"color": FAINT, "linewidth": 0.9}
+    return [*handles, *(Line2D([], [], ls=ls, label=words, **faint) for words, ls in marks.items())]
 
 
 def mark_start(axes: Axes, trajectory: Trajectory) -> None:
@@ -126,7 +130,7 @@ def mark_start(axes: Axes, trajectory: Trajectory) -> None:
 def heat_map(trajectory: Trajectory) -> Figure:
     """The last pi, slots by candidates, with the numbers; the likeliest ones are bold."""
     grid = pi_grid(trajectory.pi_NLC.shape[1], trajectory.labels)
-    title = f"pi at step {int(trajectory.step_N[-1])}"
+    title = f"Which kind is likeliest in each block? (step {int(trajectory.step_N[-1])})"
     grid.show(trajectory.pi_NLC[-1], title, only_likeliest=False)
     return grid.figure
 
@@ -184,7 +188,7 @@ def pi_grid(slots: int, labels: Sequence[str]) -> Grid:
             axes.set_yticks(np.arange(len(labels)) + 0.5, [short_label(x, 18) for x in labels])
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
-            place = {"ha": "center", "va": "center", "fontsize": 8.5}
+            place = {"ha": "center", "va": "center", "fontsize": 9}
             text_LC += [
                 [axes.text(x + 0.5, y + 0.5, "", **place) for y in range(len(labels))]
                 for x in range(len(shown))
@@ -192,7 +196,7 @@ def pi_grid(slots: int, labels: Sequence[str]) -> Grid:
         grid[-1, 0].set_xlabel("block")
         box = grid[0, 0].get_position()
         bar = pi_bar(figure, (box.x1 + 0.14 / width, box.y0, 0.11 / width, box.height))
-        bar.tick_params(length=2, labelsize=7.5, color=INK)
+        bar.tick_params(length=2, labelsize=8.5, color=INK)
     return Grid(figure, title, meshes, text_LC)
 
 
@@ -236,7 +240,7 @@ def _frames(grid: Grid, trajectory: Trajectory, rows: np.ndarray) -> Iterator[np
     digits = len(str(int(trajectory.step_N[-1])))  # padded, so that the text does not jump
     for row in rows:
         step, tau = int(trajectory.step_N[row]), float(trajectory.tau_N[row])
-        title = f"step {step:>{digits}}   tau {tau:.2f}"
+        title = f"Which kind is likeliest? Step {step:>{digits}}, temperature {tau:.2f}"
         grid.show(trajectory.pi_NLC[row], title, only_likeliest=True)
         canvas.restore_region(background)
         for artist in moving:

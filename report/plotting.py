@@ -1,10 +1,10 @@
 """Colours, fonts and sizes that all figures share, and names beside points that cover nothing."""
 
 import io
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal
 
 import matplotlib.style
@@ -14,35 +14,46 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from matplotlib.transforms import Bbox
 
+from report.run_files import tight_layout
 from utils.text import compact, shorten
 
 DPI = 130
 INK = "#222222"
 FAINT = "#8a8a8a"
 PI_MAP = "viridis"
-SEARCHED = "#d55e00"  # the layout that the search found, in every figure
+HUES = {"chosen": "#aa3377", "baseline": "#444444", "front": "#009e73"}  # layouts by their role
 BAND_OPACITY = 0.18  # from the lowest to the highest of several searches
 
-# Okabe and Ito's colours, told apart with every common colour blindness; grey does nothing. Four
-# darker and paler ones follow for searches over many kinds.
-_KNOWN = {"attention": "#d55e00", "dense": "#0072b2", "identity": "#8a8a8a"}
-_OTHERS = (
-    "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#999933", "#882255", "#000000",
-    "#ddcc77", "#117733", "#aa4499", "#663300",
-)  # fmt: skip
+# The kinds of blocks in every figure and stack: Okabe and Ito's colours, told apart with every
+# common colour blindness, and darker and paler ones; grey does nothing.
+_KINDS = {
+    "attention": "#d55e00", "dense": "#0072b2", "identity": "#8a8a8a", "short_conv": "#cc79a7",
+    "gated_delta": "#332288", "linear_attention": "#e69f00", "adaptive_span": "#ddcc77",
+    "all_attention": "#882255", "persistent": "#999933", "routing": "#117733",
+    "mixture_of_experts": "#aa4499", "product_key_memory": "#663300",
+}  # fmt: skip
+# Of other labels, candidates with settings of their own or layouts; then of kinds that are absent.
+_OTHERS = ("#009e73", "#56b4e9", "#000000", *[*_KINDS.values()][3:])
 _Dash = Literal["-", "--", "-.", ":"]
 _DASHES: tuple[_Dash, ...] = ("-", "--", "-.", ":")
 
 _STYLE = Path(__file__).with_name("house.mplstyle")
-# Points right and up of the mark, of which the first place that is free is a name's.
-_OFFSETS = (
-    (8, 0), (-8, 0), (0, 9), (0, -9), (7, 9), (7, -9), (-7, 9), (-7, -9), (8, 20), (8, -20),
-    (-8, 20), (-8, -20),
-)  # fmt: skip
+# The costs in words, with their units.
+COSTS = {
+    "latency": "latency of one segment, ms",
+    "decode": "time to generate one token, ms",
+    "train_step": "time of one training step, ms",
+    "throughput": "time of one pass of a whole batch, ms",
+    "parameters": "parameters",
+    "flops": "FLOPs per token (forward)",
+    "cache": "memory kept while generating, bytes",
+}
+# A name is to the right of its mark, or where there is room: sides, and pixels from the mark.
+_SIDES = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0.5),
+                   (1, -0.5), (-1, 0.5), (-1, -0.5)])  # fmt: skip
+_REACHES = (14, 24, 40, 60, 84, 112, 144, 180, 220, 265, 315)
 
 
 @contextmanager
@@ -54,10 +65,11 @@ def house_style() -> Iterator[None]:
 
 
 def colours(labels: Sequence[str]) -> dict[str, str]:
-    """One colour per label; the default candidates keep theirs in every figure."""
-    rest = [label for label in labels if label not in _KNOWN]
-    cycled = {label: _OTHERS[i % len(_OTHERS)] for i, label in enumerate(rest)}
-    return {label: _KNOWN.get(label) or cycled[label] for label in labels}
+    """One colour per label; the kinds of blocks keep theirs in every figure."""
+    hues = {label: _KINDS[label] for label in labels if label in _KINDS}
+    free = [hue for hue in _OTHERS if hue not in hues.values()]
+    rest = [label for label in labels if label not in hues]
+    return hues | {label: free[i % len(free)] for i, label in enumerate(rest)}
 
 
 def dashes(index: int) -> _Dash:
@@ -107,7 +119,7 @@ def framed(
     *,
     left: float = 0.75,
     right: float = 0.2,
-    top: float = 0.45,
+    top: float = 0.5,
     bottom: float = 0.55,
     **shared: Any,
 ) -> Iterator[tuple[Figure, Any]]:
@@ -130,8 +142,10 @@ def limits(values: np.ndarray, share: float) -> tuple[float, float]:
     return low - room(low, high, share), high + room(low, high, share)
 
 
-def shared_legend(figure: Figure) -> None:
-    """One legend above all panels, every mark in it once."""
+def headline(figure: Figure, question: str) -> None:
+    """The question that a figure answers, if any, and a legend of all panels, each mark once."""
+    if question:
+        figure.axes[0].set_title(question, loc="left")
     handles = {
         label: handle
         for axes in figure.axes
@@ -142,9 +156,9 @@ def shared_legend(figure: Figure) -> None:
 
 
 def cost_axes(axes: Axes, x: str, y: str, show: Callable[[float], str] = compact) -> None:
-    """Label axes of costs to the right and nats upwards, with few ticks and a grid."""
+    """Label axes of costs to the right and perplexity upwards, with few ticks and a grid."""
     axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set_ylabel(f"{y} (lower is better)")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
     axes.yaxis.set_major_locator(MaxNLocator(6))
@@ -155,17 +169,17 @@ def cost_axes(axes: Axes, x: str, y: str, show: Callable[[float], str] = compact
 def pi_bar(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
     """A colour bar for pi; `box` is left, bottom, width and height as shares of the figure."""
     mapped = ScalarMappable(Normalize(0, 1), cmap=PI_MAP)
-    bar = figure.colorbar(mapped, cax=figure.add_axes(box), ticks=[0, 0.5, 1], label="pi")
+    bar = figure.colorbar(mapped, figure.add_axes(box), ticks=[0, 0.5, 1], label="probability (pi)")
     bar.outline.set_visible(False)
     return bar.ax
 
 
 def panel_columns(slots: int) -> int:
     """Panels side by side, so that they stay readable and fill their rows."""
-    for most, columns in ((4, slots), (6, 3), (12, 4), (24, 6)):
+    for most, columns in ((4, slots), (6, 3), (12, 4)):
         if slots <= most:
             return columns
-    return 8
+    return 6
 
 
 def step_axis(axes: Axes, first: float, last: float, ticks: int = 6) -> None:
@@ -202,46 +216,42 @@ def stairs(x_N: np.ndarray, y_N: np.ndarray) -> np.ndarray:
 
 def name_points(
     axes: Axes,
-    names: Sequence[str],
+    layouts: Sequence[str],
     x: np.ndarray,
     y: np.ndarray,
-    others_N2: np.ndarray | None = None,
+    others_N2: np.ndarray,
+    names: Sequence[str] = (),
 ) -> None:
-    """Write each name where it covers neither a mark, one of `others_N2` too, nor another name.
+    """Write each layout, and its name above, on no mark, none of `others_N2` and no other name.
 
-    The limits of the axes must be set: they say where the marks will be.
+    What found room only further away has a line to its mark. The limits of the axes must be set:
+    they say where the marks will be.
     """
+    parts_P = zip(names or [""] * len(layouts), map(tight_layout, layouts), strict=True)
+    lines_P = [[line for part in both for line in wrap(short_label(part, 48), 24)]
+               for both in parts_P]  # fmt: skip
     canvas: Any = axes.figure.canvas
-    renderer = canvas.get_renderer()
-    marks_pixels = axes.transData.transform(np.column_stack([x, y]))
-    taken = [Bbox.from_extents(u - 9, v - 9, u + 9, v + 9) for u, v in marks_pixels]
-    if others_N2 is not None and len(others_N2):
-        for u, v in axes.transData.transform(others_N2):
-            taken.append(Bbox.from_extents(u - 5, v - 5, u + 5, v + 5))
-    inside = axes.get_window_extent(renderer)
+    scale, inside = 72 / axes.figure.dpi, axes.get_window_extent().extents
+    at_N2 = axes.transData.transform(np.column_stack([x, y]))
+    other_N2 = axes.transData.transform(others_N2)
+    around = [np.hstack([at_N2 - 9, at_N2 + 9]), np.hstack([other_N2 - 4, other_N2 + 4])]
+    taken_T4 = np.concatenate(around)
+    look: dict[str, Any] = {"fontsize": 9.5, "ha": "center", "va": "center", "linespacing": 1.0}
+    line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 3}
     for index in np.lexsort((x, y)):
-        label = axes.annotate(
-            short_label(str(names[index]), 26),
-            (float(x[index]), float(y[index])),
-            xytext=(0, 0),
-            textcoords="offset points",
-            fontsize=8.5,
-        )
-        others = taken[:index] + taken[index + 1 :]
-        best, fewest = _OFFSETS[0], math.inf
-        for offset in _OFFSETS:
-            _place(label, offset)
-            box = label.get_window_extent(renderer)
-            outside = not (inside.contains(*box.min) and inside.contains(*box.max))
-            hits = sum(box.overlaps(other) for other in others) + 2 * outside
-            if hits < fewest:
-                best, fewest = offset, hits
-        _place(label, best)
-        taken.append(label.get_window_extent(renderer))
-
-
-def _place(label: Annotation, offset: tuple[int, int]) -> None:
-    right, up = offset
-    label.set_position(offset)
-    label.set_horizontalalignment("left" if right > 0 else "right" if right else "center")
-    label.set_verticalalignment("bottom" if up > 0 else "top" if up else "center")
+        place = float(x[index]), float(y[index])
+        probe = axes.text(*place, "\n".join(lines_P[index]), **look)
+        half_2 = np.array(probe.get_window_extent(canvas.get_renderer()).size) / 2
+        probe.remove()
+        beside_S2 = np.array([side * (half_2 + reach) for reach in _REACHES for side in _SIDES])
+        low_S2, high_S2 = (at_N2[index] + beside_S2 + sign * half_2 for sign in (-1, 1))
+        apart = (low_S2[:, None] >= taken_T4[:, 2:]) | (high_S2[:, None] <= taken_T4[:, :2])
+        outside_S = ((low_S2 < inside[:2]) | (high_S2 > inside[2:])).any(axis=1)
+        best = int(((~apart.any(axis=2)).sum(axis=1) + 9 * outside_S).argmin())
+        axes.annotate(
+            probe.get_text(), place, tuple(beside_S2[best] * scale),
+            textcoords="offset points", arrowprops=line if best >= 2 * len(_SIDES) else None,
+            multialignment=("center", "left", "right")[int(_SIDES[best % len(_SIDES), 0])], **look,
+        )  # fmt: skip
+        # To cover a name is worse than to cover a mark.
+        taken_T4 = np.vstack([taken_T4, *[np.hstack([low_S2[best], high_S2[best]])] * 3])

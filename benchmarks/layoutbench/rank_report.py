@@ -10,11 +10,10 @@ from matplotlib.figure import Figure
 
 from benchmarks.layoutbench.rank import Ranked, rankings
 from benchmarks.ranking import Ranking
-from report.plotting import FAINT, INK, SEARCHED, house_style, make_figure, margins, plain, png
+from report.plotting import FAINT, HUES, INK, house_style, make_figure, margins, plain, png
 from utils.files import csv_of, write_whole
 
 TITLES = {"equal": "within 3% of equal FLOPs", "free": "free"}
-_OTHER = "#0072b2"
 
 
 def greeting(ranked: Ranked) -> str:
@@ -101,7 +100,7 @@ def _scatter(axes: Axes, rows: Sequence[Mapping[str, Any]], title: str) -> None:
     alone = [row["alone_nats"] for row in rows]
     error = [row["supernet_error"] for row in rows]
     axes.errorbar(
-        supernet, alone, xerr=error, fmt="o", color=SEARCHED, ecolor=FAINT, markersize=4,
+        supernet, alone, xerr=error, fmt="o", color=HUES["chosen"], ecolor=FAINT, markersize=4,
         elinewidth=0.8,
     )  # fmt: skip
     axes.set_title(title, loc="left")
@@ -111,9 +110,9 @@ def _scatter(axes: Axes, rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 
 def _taus(axes: Axes, group: Mapping[str, Any]) -> None:
-    bars = [("SuperNet", group["supernet"], SEARCHED)]
+    bars = [("SuperNet", group["supernet"], HUES["chosen"])]
     for name, tau in group["trivial"].items():
-        bars.append((f"{group['direction'][name]} {name}", tau, _OTHER))
+        bars.append((f"{group['direction'][name]} {name}", tau, HUES["baseline"]))
     if group["agreement"] is not None:
         bars.append(("agreement of two trainings", group["agreement"], INK))
     shown = [(name, tau, colour) for name, tau, colour in bars if tau["tau"] is not None]

@@ -19,19 +19,21 @@ from optuna.distributions import (
 
 from report.plotting import (
     FAINT,
-    SEARCHED,
+    HUES,
+    INK,
     framed,
+    headline,
+    name_points,
     plain,
     png,
     room,
-    shared_legend,
     short_label,
+    stairs,
 )
 from report.sweep.importance import share_explained
 from report.sweep.trials import Objective, Row, baseline_of, done, front, keys_of, short_keys
 from utils.files import write_whole
 
-POINT, BEST, BASELINE = "#0072b2", "#009e73", SEARCHED
 _FEWEST_SLICED, _MOST_SLICES, _SLICES_A_LINE, _MOST_FRONTS = 3, 12, 3, 3
 Distributions = Mapping[str, BaseDistribution]
 
@@ -56,28 +58,28 @@ def draw_sweep(
 
 
 def history(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
-    """One panel per objective; trials that failed or were pruned stand on its lower edge."""
+    """One panel per objective; trials that failed or were pruned are on its lower edge."""
     finished = sorted(done(rows), key=lambda row: row.number)
     without = [row.number for row in rows if row.state in ("failed", "pruned")]
-    height, lines = 0.9 + 2.7 * len(goals), len(goals)
-    with framed(7.6, height, lines, left=0.85, top=0.5, bottom=0.5, sharex=True) as (figure, grid):
+    height, lines = 1.0 + 2.7 * len(goals), len(goals)
+    with framed(7.6, height, lines, left=1.0, sharex=True) as (figure, grid):
         for index, (axes, goal) in enumerate(zip(grid[:, 0], goals, strict=True)):
             number_N, value_N = [row.number for row in finished], _values(finished, index)
-            _dots(axes, number_N, value_N, value_N, goal, POINT)
+            _dots(axes, number_N, value_N, value_N, goal, HUES["baseline"])
             best_N = np.minimum.accumulate(value_N)
-            axes.step(number_N, best_N, where="post", color=BEST, label="best so far")
+            axes.step(number_N, best_N, where="post", color=HUES["front"], label="best so far")
             axes.plot(
                 without, [0.04] * len(without), "x", color=FAINT, label="failed or pruned",
                 transform=axes.get_xaxis_transform(),
             )  # fmt: skip
             if (baseline := baseline_of(rows)) is not None:
                 (level,) = _values([baseline], index)
-                axes.axhline(level, color=BASELINE, linestyle="--", linewidth=1.0)
+                axes.axhline(level, color=INK, linestyle="--", linewidth=1.0)
                 _star(axes, baseline.number, level)
             axes.set_ylabel(_label(goal))
         axes.set_xlabel("trial")
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-        shared_legend(figure)
+        headline(figure, "Does the sweep still improve? (lower is better)")
     return figure
 
 
@@ -88,28 +90,29 @@ def slices(finished: Sequence[Row], known: Distributions, index: int, goal: Obje
     shown = sorted(keys, key=lambda key: -(shares[key] or (0.0,))[0])[:_MOST_SLICES]
     short, lines = short_keys(keys, least=2), -(-len(shown) // _SLICES_A_LINE)
     columns = -(-len(shown) // lines)
-    size = 7.6 if columns > 1 else 4.4, 2.45 * lines + 0.35
-    around = {"left": 0.8, "top": 0.45, "bottom": 0.85}
+    size = 7.6 if columns > 1 else 4.4, 2.6 * lines + 0.45
+    around = {"left": 1.0, "top": 0.65, "bottom": 0.85}
     with framed(*size, lines, columns, sharey=True, **around) as (figure, grid):
-        figure.subplots_adjust(wspace=0.12, hspace=0.85)
+        figure.subplots_adjust(wspace=0.12, hspace=0.95)
         for axes, key in zip(grid.flat, shown, strict=False):
             active = [row for row in finished if key in row.params]
             place_N = _places(axes, [row.params[key] for row in active], known[key])
             age_N = np.array([row.number for row in active]) / max(finished[-1].number, 1)
-            colour_N4 = matplotlib.colormaps["Blues"](0.3 + 0.65 * age_N)
+            colour_N4 = matplotlib.colormaps["Greys"](0.3 + 0.65 * age_N)
             _dots(axes, place_N, _values(active, index), _values(finished, index), goal, colour_N4)
             for row, x in zip(active, place_N, strict=True):
                 if row.baseline:
                     _star(axes, x, row.value(index))
-            said = [f"{share[0]:.0%} (chance {share[1]:.0%})"] if (share := shares[key]) else []
+            share = shares[key]
+            said = [f"explains {share[0]:.0%} (chance {share[1]:.0%})"] if share else []
             said += [f"{len(active)} trials only"] if len(active) < len(finished) else []
-            axes.set_title(", ".join(said), fontsize=8, loc="left", pad=3)
+            axes.set_title("\n".join(said), fontsize=9, loc="left", pad=3)
             axes.set_xlabel(_ending(plain(short[key]), 26))
         for axes in list(grid.flat)[len(shown) :]:
             axes.set_visible(False)
         for line in grid[:, 0]:
             line.set_ylabel(_label(goal))
-        shared_legend(figure)
+        headline(figure, "")
     return figure
 
 
@@ -138,32 +141,36 @@ def _places(axes: Axes, values: Sequence[object], known: BaseDistribution) -> np
 
 
 def pareto(finished: Sequence[Row], goals: Sequence[Objective]) -> Figure:
-    """One panel per pair of objectives, at most 3; a trial of the front has its number beside it.
+    """One panel per pair of objectives, at most 3; those of the front have number and layout.
 
     The cost lies along x, as in the figure of a comparison.
     """
     pairs = list(combinations(range(len(goals)), 2))[:_MOST_FRONTS]
-    height, unbeaten, baseline = 0.3 + 4.1 * len(pairs), front(finished), baseline_of(finished)
-    with framed(7.6, height, len(pairs), left=0.9, right=0.25, bottom=0.65) as (figure, grid):
+    height, unbeaten, baseline = 0.4 + 4.1 * len(pairs), front(finished), baseline_of(finished)
+    with framed(7.6, height, len(pairs), left=1.0, right=0.25, bottom=0.65) as (figure, grid):
         for axes, (y, x) in zip(grid[:, 0], pairs, strict=True):
             every_N, front_N = _values(finished, x), _values(unbeaten, x)
             low, top = float(every_N.min()), highest_shown(every_N)
             axes.set_xlim(low - room(low, top, 0.1), top + room(low, top, 0.1))
-            _dots(axes, every_N, _values(finished, y), _values(finished, y), goals[y], POINT)
-            order, value_N = np.argsort(front_N, kind="stable"), _values(unbeaten, y)
-            axes.plot(
-                front_N[order], value_N[order], "o-" if len(goals) == 2 else "o", color=BEST,
-                drawstyle="steps-post", label="beaten by none", zorder=4,
-            )  # fmt: skip
-            for row, *place in zip(unbeaten, front_N, value_N, strict=True):
-                axes.annotate(str(row.number), place, (5, 5), textcoords="offset points")
+            others_N2 = np.column_stack([every_N, _values(finished, y)])
+            every_y_N = others_N2[:, 1]
+            _dots(axes, every_N, every_y_N, every_y_N, goals[y], HUES["baseline"])
+            value_N, of_front = _values(unbeaten, y), {"color": HUES["front"], "zorder": 4}
+            axes.plot(front_N, value_N, "s", label="Pareto front", **of_front)
+            if len(goals) == 2:
+                steps_N2 = stairs(front_N, value_N)
+                axes.plot(*steps_N2.T, **of_front)
+                others_N2 = np.concatenate([others_N2, steps_N2])
             if baseline is not None:
                 _star(axes, baseline.value(x), baseline.value(y))
             axes.set_xlabel(_label(goals[x]).replace("\n", ", "))
             axes.set_ylabel(_label(goals[y]))
             axes.grid(axis="x")
             _value_axis(axes.xaxis, goals[x])
-        shared_legend(figure)
+            both = [[row.layout or "", f"trial {row.number}"] for row in unbeaten]
+            layouts, names = zip(*both, strict=True)
+            name_points(axes, layouts, front_N, value_N, others_N2, names)
+        headline(figure, "Which trials are best for their cost? (lower left)")
     return figure
 
 
@@ -186,7 +193,7 @@ def _dots(
     goal: Objective,
     colour: str | np.ndarray,
 ) -> None:
-    """A dot for each trial; one that is worse than the axis shows stands on its upper edge.
+    """A dot for each trial; one that is worse than the axis shows is on its upper edge.
 
     The axis is that of the values `every_N`.
     """
@@ -195,7 +202,7 @@ def _dots(
     axes.set_ylim(low - room(low, top, 0.15), upper)
     axes.scatter(
         x_N, np.minimum(value_N, upper), s=20, c=colour, edgecolors="#5a5a5a", linewidths=0.4,
-        clip_on=False, label="finished", zorder=3,
+        clip_on=False, label="finished trials", zorder=3,
     )  # fmt: skip
     axes.grid(axis="y")
     _value_axis(axes.yaxis, goal)
@@ -204,8 +211,8 @@ def _dots(
 def _star(axes: Axes, x: float, value: float) -> None:
     """The trial with the file's own values."""
     axes.plot(
-        x, min(value, axes.get_ylim()[1]), "*", color=BASELINE, markersize=11,
-        markeredgecolor="white", markeredgewidth=0.5, label="baseline", zorder=5,
+        x, min(value, axes.get_ylim()[1]), "*", color=INK, markersize=12,
+        markeredgecolor="white", markeredgewidth=0.5, label="the file's own values", zorder=5,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from report.comparison import html_table, read_comparison, text_table
@@ -71,23 +72,23 @@ def test_the_html_table_marks_the_chosen_layout(make, role):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("role", ["searched", "chosen"])
-def test_the_figure_shows_bits_against_latency_and_flops(make, role):
+def test_the_figure_shows_perplexity_against_latency_and_flops(make, role):
     figure = scatter(with_role(make, role))
     by_latency, by_flops = (
         {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
         for axes in figure.axes
     )
-    assert by_latency == {role: [[3.456, 2.05]]}
-    assert by_flops == {role: [[2.41e6, 2.05]], "baseline": [[2.81e6, 2.0561]]}
+    assert by_latency == {"chosen layout": [[3.456, 60.3403]]}
+    assert by_flops == {"chosen layout": [[2.41e6, 60.3403]], "baselines": [[2.81e6, 61.5592]]}
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [role, "baseline"]
+    assert [text.get_text() for text in legend.get_texts()] == ["chosen layout", "baselines"]
     names = [[text.get_text() for text in axes.texts] for axes in figure.axes]
-    assert names == [["argmax-0"], ["argmax-0", "interleaved"]]
+    assert names == [["adadid"], ["adadid", "interleaved\nadadad"]]
     assert png(figure)
 
 
 def test_the_ends_of_intervals_lie_within_the_axes_and_no_name_lies_on_them(make):
-    """An interval of nats from 3 to 5 is one of bits from 1.5 to 2.5, about a mean of 2."""
+    """An interval of nats is one of perplexity."""
     rows = row(latency="3.0") + row(name="other", latency="4.0", bits="2.1")
     nats, latency = {"par-5": {"nats_per_token": [3.0, 5.0]}}, {"par-5": [2.0, 3.9]}
     run = make.comparison(rows, intervals=nats, latency_interval_ms=latency)
@@ -96,37 +97,41 @@ def test_the_ends_of_intervals_lie_within_the_axes_and_no_name_lies_on_them(make
     drawn = [line for bars in by_latency.collections for line in bars.get_segments()]
     bars = [line for line in drawn if len(line)]
     low, high = (end for end in by_latency.get_ylim())
-    assert sorted(sorted({*line[:, 1]}) for line in bars) == [[1.5, 2.5], [2.0]]
-    assert low < 1.5 < 2.5 < high
+    (level,), ends = sorted((sorted({*line[:, 1]}) for line in bars), key=len)
+    assert level == 54.6
+    assert ends == pytest.approx(np.exp([3.0, 5.0]))
+    assert low < ends[0] < ends[1] < high
     renderer = figure.canvas.get_renderer()
     for line in bars:
         from_u, to_u = by_latency.transData.transform(line)
         for text in by_latency.texts:
-            box = text.get_window_extent(renderer)
+            box = Text.get_window_extent(text, renderer)
             assert not any(
                 box.contains(*(from_u + share * (to_u - from_u))) for share in np.linspace(0, 1, 99)
             )
 
 
 @pytest.mark.filterwarnings("error")
-def test_lost_text_leaves_the_bits_out_and_the_figure_shows_nats(make):
+def test_lost_text_leaves_the_bits_out_and_the_figure_shows_perplexity(make):
     comparison = read_comparison(make.comparison(row(bits="") + row(name="other", bits="")))
     rows = text_table(comparison).splitlines()[4:7:2]
     assert [line.split()[4] for line in rows] == ["-", "-"]
     assert all(cells.count("-") >= 2 for _, cells in html_table(comparison).rows)
     axes = scatter(comparison).axes[0]
-    assert axes.get_ylabel() == "test nats per token"
-    assert axes.get_lines()[0].get_ydata().tolist() == [4.0, 4.0]
+    assert axes.get_ylabel() == "test perplexity (lower is better)"
+    assert axes.get_lines()[0].get_ydata().tolist() == [54.6, 54.6]
 
 
 def test_names_in_the_figure_do_not_cover_each_other(make):
     rows = "".join(
-        row(name=f"random-{i}", flops=str(1e6 + 1000 * (i % 3)), bits="2.0" if i < 5 else "2.1")
-        for i in range(6)
+        row(name=f"random-{i}", layout="a d d i a d", flops=str(1e6 + 1000 * (i % 3)))
+        for i in range(8)
     )
-    figure = scatter(read_comparison(make.comparison(rows)))
-    boxes: list[Bbox] = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert len(boxes) == 6
+    figure = scatter(read_comparison(make.comparison(rows + row(name="far", flops="2e6"))))
+    texts = figure.axes[0].texts
+    boxes: list[Bbox] = [Text.get_window_extent(text) for text in texts]
+    assert len(boxes) == 9
+    assert any(text.arrow_patch for text in texts), "a far name has a line to its mark"
     for index, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
 

@@ -73,9 +73,9 @@ def test_the_schedule_shows_tau_entropy_and_margins(make):
     shown = read_trajectory(make.pi_file(make.run, slots=2, steps=8))
     tau, entropy, lead = schedule(shown).axes
     assert np.array_equal(tau.get_lines()[0].get_ydata(), shown.tau_N)
-    assert entropy.get_lines()[0].get_ydata()[0] == pytest.approx(1.0)
+    assert entropy.get_lines()[0].get_ydata()[0] == pytest.approx(100)
     last = np.sort(shown.pi_NLC[-1].astype(float), axis=1)
-    margins = last[:, -1] - last[:, -2]
+    margins = 100 * (last[:, -1] - last[:, -2])
     assert lead.get_lines()[0].get_ydata()[-1] == pytest.approx(margins.mean())
     assert lead.get_lines()[1].get_ydata()[-1] == pytest.approx(margins.min())
 
@@ -91,7 +91,7 @@ def test_an_animation_of_at_most_forty_frames_rests_on_the_last_one(make):
         assert image.info["duration"] > 2000
         last = image.convert("RGB")
     # The upper left corners of the two cells, away from their numbers.
-    found = [last.getpixel((135, 52)), last.getpixel((135, 88))]
+    found = [last.getpixel((155, 52)), last.getpixel((155, 88))]
     expected = colormaps[plotting.PI_MAP](shown.pi_NLC[-1, 0], bytes=True)[:, :3]
     assert np.array(found) == pytest.approx(expected.astype(int), abs=8)
 
@@ -99,10 +99,10 @@ def test_an_animation_of_at_most_forty_frames_rests_on_the_last_one(make):
 def test_curves_draw_training_and_both_nets(make):
     metrics = read_metrics(make.metrics_file(make.run))
     lines = {line.get_label(): line for line in curves(metrics).axes[0].get_lines()}
-    training = lines.pop("training, each step's own draw")
+    training = lines.pop("training, the network of each step")
     assert training.get_ydata().tolist() == [400, 390, 380, 370, 360, 350]
-    assert lines.pop("validation, soft mixture").get_xdata().tolist() == [30, 59]
-    assert lines.pop("validation, one-hot").get_xdata().tolist() == [30, 59]
+    assert lines.pop("validation, mixture of all kinds").get_xdata().tolist() == [30, 59]
+    assert lines.pop("validation, likeliest kind of each block").get_xdata().tolist() == [30, 59]
     assert not lines
 
 
@@ -111,7 +111,7 @@ def test_the_searched_layout_has_its_colour_wherever_it_stands(make):
     for names in (("argmax-0", "par-5", "random-0"), ("par-5", "random-0", "argmax-0")):
         axes = validation_curves({name: [metrics] for name in names}, "argmax-0").axes[0]
         found = {line.get_label(): line.get_color() for line in axes.get_lines()}
-        assert found["argmax-0"] == _MARKS["searched"][1]
+        assert found["argmax-0, chosen"] == _MARKS["searched"][1]
         assert len(set(found.values())) == 3
 
 
@@ -156,7 +156,7 @@ def test_lines_are_means_and_bands_are_ranges():
         most = int(last_RC.mean(axis=0).argmax())
         votes = int((last_RC.argmax(axis=1) == most).sum())
         words = f"{of_seeds[0].labels[most]} {last_RC.mean(axis=0)[most]:.2f}, {votes} of 3"
-        assert axes.get_title("left") == f"slot {slot}: {words}"
+        assert axes.get_title("left") == f"block {slot}: {words}"
 
 
 def test_searches_of_other_slots_or_lengths_stay_apart(make):

@@ -70,13 +70,13 @@ def test_the_history_shows_values_the_best_so_far_and_the_baseline(sweeper):
         for n, v in enumerate(values)
     ]
     (axes,) = history(rows, [BITS]).axes
-    assert marks(axes, "finished") == [[0, 2.1], [1, 2.3], [3, 2.0], [4, 2.05]]
+    assert marks(axes, "finished trials") == [[0, 2.1], [1, 2.3], [3, 2.0], [4, 2.05]]
     assert marks(axes, "best so far") == [[0, 2.1], [1, 2.1], [3, 2.0], [4, 2.0]]
-    assert marks(axes, "baseline") == [[0, 2.1]]
+    assert marks(axes, "the file's own values") == [[0, 2.1]]
     assert [x for x, _ in marks(axes, "failed or pruned")] == [2]
     flops = [sweeper.row(n, values=[2.0, 1e6 * (n + 2)]) for n in range(2)]
     axes = history(flops, GOALS).axes[1]
-    assert marks(axes, "finished") == [[0, 2e6], [1, 3e6]]
+    assert marks(axes, "finished trials") == [[0, 2e6], [1, 3e6]]
     assert axes.get_ylabel() == "flops\nFLOPs per token"
 
 
@@ -87,7 +87,7 @@ def test_a_trial_that_went_wrong_stands_on_the_upper_edge(sweeper):
     assert highest_shown(np.array([1.0, 1.0, 1.0, 5.0])) == 5.0
     rows = [sweeper.row(n, values=[v]) for n, v in enumerate(values)]
     (axes,) = history(rows, [BITS]).axes
-    assert marks(axes, "finished")[5] == [5, axes.get_ylim()[1]]
+    assert marks(axes, "finished trials")[5] == [5, axes.get_ylim()[1]]
     assert axes.get_ylim()[1] < 3
 
 
@@ -98,14 +98,14 @@ def test_a_slice_has_a_panel_per_setting_with_its_trials_what_explains_most_firs
     assert first == "model.n_blocks"
     end, stairs, schedule = (panels[f"tau.{key}"] for key in ("end", "stairs", "schedule"))
     wanted = [[row.params["search.tau.end"], row.values[0]] for row in finished]
-    assert marks(end, "finished") == wanted
+    assert marks(end, "finished trials") == wanted
     assert end.get_xscale() == "log"
     share, chance = share_explained(finished, "search.tau.end", 0)
-    assert end.get_title(loc="left") == f"{share:.0%} (chance {chance:.0%})"
+    assert end.get_title(loc="left") == f"explains {share:.0%} (chance {chance:.0%})"
     active = sum("search.tau.stairs" in row.params for row in finished)
     assert stairs.get_title(loc="left") == f"{active} trials only"
     assert [tick.get_text() for tick in schedule.get_xticklabels()] == ["linear", "cosine", "step"]
-    at = [x for x, _ in marks(schedule, "finished")]
+    at = [x for x, _ in marks(schedule, "finished trials")]
     assert at == [("linear", "cosine", "step").index(row.params["search.tau.schedule"])
                   for row in finished]  # fmt: skip
     assert not any(axes.get_visible() for name, axes in panels.items() if not name)
@@ -115,10 +115,10 @@ def test_the_front_is_drawn_with_its_numbers(sweeper):
     values = [[2.0, 4e6], [2.2, 2e6], [2.5, 1e6], [2.4, 5e6]]
     rows = [sweeper.row(n, values=values[n % 4], network=f"hash {n % 4}") for n in range(12)]
     (axes,) = pareto(rows, GOALS).axes
-    assert sorted(marks(axes, "beaten by none")) == [[1e6, 2.5], [2e6, 2.2], [4e6, 2.0]]
-    assert len(marks(axes, "finished")) == 12
-    assert marks(axes, "baseline") == [[4e6, 2.0]]
-    assert {text.get_text() for text in axes.texts} == {"0", "1", "2"}
+    assert sorted(marks(axes, "Pareto front")) == [[1e6, 2.5], [2e6, 2.2], [4e6, 2.0]]
+    assert len(marks(axes, "finished trials")) == 12
+    assert marks(axes, "the file's own values") == [[4e6, 2.0]]
+    assert {text.get_text() for text in axes.texts} == {f"trial {n}\nadi" for n in range(3)}
 
 
 @pytest.mark.parametrize("layouts", [None, "a d i " * 30])

@@ -113,7 +113,7 @@ def show(
 
         print(f"figure: {write_trainings_figure(run_dir)}")
         print(derived.evidence.method)
-    print(describe(architecture, plan.experiment.derive.average))
+    print(describe(architecture))
     print(f"architecture: {run_dir / 'architecture.json'}")
     show_report(plan)
     print(f"next: {cli.command('retrain.py', run_dir, *carried(arguments))}")

@@ -103,7 +103,7 @@ def show(plan: "RunPlan", results: Sequence[Path], arguments: argparse.Namespace
     if arguments.layout is not None:
         named = [f"derive.{key}={it}" for key, it in named_layout(arguments.layout).items()]
         derive = cli.command("derive.py", plan.run_dir, *named, *carried(arguments))
-        print(f"to choose it: {derive}")
+        print(f"to choose this layout: {derive}")
 
 
 if __name__ == "__main__":

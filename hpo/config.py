@@ -190,7 +190,7 @@ class SweepConfig(Section):
             )
         kind = self.sampler.kind
         if self.trials is None and kind != "grid":
-            raise ValueError(f"trials: missing; sampler {kind} goes on for ever")
+            raise ValueError(f"trials: missing; sampler {kind} never ends")
         if self.trials is not None and kind == "grid":
             raise ValueError(
                 f"trials: sampler grid runs all its points, found {self.trials}; leave it out or "

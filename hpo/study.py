@@ -24,7 +24,7 @@ from utils.text import masked
 # own.
 NUMBER = "number"
 REASON = "reason"
-STOPPED = "it goes on from its checkpoint"
+STOPPED = "it resumes from its checkpoint"
 _HEARTBEATS = 3  # in the time after which a worker is dead
 _SQLITE_WAIT_S = 120
 _POLL_S = 1.0
@@ -44,7 +44,7 @@ def _problem(url: str, error: Exception) -> str:
     said = " ".join(str(getattr(cause, "orig", None) or cause).split())
     return (
         f"sweep.storage: {masked(url)} cannot be used ({masked(said):.300}); when it answers, the "
-        "same command goes on"
+        "same command resumes"
     )
 
 

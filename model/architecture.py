@@ -99,7 +99,7 @@ class Evidence(Section):
         """What does not fit a layout of so many slots."""
         counts = {"pi": len(self.pi), "margins": len(self.margins)}
         problems = [
-            f"evidence.{name}: {count} entries for {slots} slots"
+            f"evidence.{name}: {count} entries for {slots} blocks"
             for name, count in counts.items()
             if count not in (0, slots)
         ]
@@ -109,7 +109,7 @@ class Evidence(Section):
             )
         if self.agreement is not None and len(self.agreement.blocks) != slots:
             count = len(self.agreement.blocks)
-            problems.append(f"evidence.agreement.blocks: {count} entries for {slots} slots")
+            problems.append(f"evidence.agreement.blocks: {count} entries for {slots} blocks")
         return problems
 
 

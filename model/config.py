@@ -62,7 +62,7 @@ class ModelOptions(Section):
             ]
         elif not self.last_norm and self.norm_position == "pre":
             problems.append(
-                "last_norm: false leaves what slots add up to without any norm where norm_position "
+                "last_norm: false leaves the sum of the blocks without a norm where norm_position "
                 "is pre; give norm_position: post, or leave it out"
             )
         if self.token_shift and d_model < 2:
@@ -260,7 +260,7 @@ class ModelConfig(ModelOptions):
     @model_validator(mode="after")
     def _candidates_fit(self) -> "ModelConfig":
         if not self.candidates:
-            raise ValueError("candidates: there is none; a slot needs at least one")
+            raise ValueError("candidates: there is none; a block needs at least one")
         if self.tie_blocks is not None and self.tie_blocks >= self.n_blocks:
             raise ValueError(
                 f"tie_blocks: {self.tie_blocks} of {self.n_blocks} blocks ties nothing; leave it "

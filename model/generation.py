@@ -89,7 +89,7 @@ def draw(
     So a stream's ids do not depend on those beside it. Without temperature no number is drawn.
     """
     if log_prob_BV.isnan().any():
-        raise ValueError("the model gives nan for the next token; its weights are of no use")
+        raise ValueError("the model gives nan for the next token: its weights are broken")
     if not sampling.temperature:
         return log_prob_BV.argmax(-1).cpu()
     assert len(generators) == len(log_prob_BV), (len(generators), len(log_prob_BV))
@@ -129,7 +129,7 @@ def read_prompts(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> Read
     ValueError: there is none, or one holds no id.
     """
     if not prompts or not all(map(len, prompts)):
-        raise ValueError("a prompt holds no id; begin it with the id of <doc>")
+        raise ValueError("a prompt is empty; begin it with the id of <doc>")
     readings = [
         read(model, torch.tensor([list(prompt)]), model.initial_state(1, cached=True))
         for prompt in prompts

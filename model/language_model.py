@@ -238,7 +238,7 @@ class LanguageModel(nn.Module):
         for number, own in enumerate(self.tied.own):
             if len(own) > 1:
                 raise ValueError(
-                    f"mix: slot {number} has {len(own)} candidates; say what is computed"
+                    f"mix: block {number} has {len(own)} candidates; say what is computed"
                 )
         return [[(own[0], None)] for own in self.tied.own]
 

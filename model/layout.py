@@ -27,6 +27,12 @@ def layout_letters(slots: Sequence[Candidate]) -> str:
     )
 
 
+def legend(slots: Sequence[Candidate]) -> str:
+    """What the letters of a layout mean: `a attention, d feed-forward`."""
+    kinds = {one.kind: one.kind for one in slots} | {"dense": "feed-forward"}
+    return ", ".join(f"{layout_letters([one])} {kinds[one.kind]}" for one in dict.fromkeys(slots))
+
+
 def reads_context(candidate: Candidate) -> bool:
     """Whether what a block adds to a position follows from earlier tokens too."""
     option = type(candidate).reach
@@ -54,7 +60,7 @@ def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
         letters = sum(letter in by_letter for letter in word)
         names.extend(word if word not in by_label and 2 * letters > len(word) else [word])
     if not names:
-        raise ValueError(f"layout: names no slot; choose from {_choices(by_letter, by_label)}")
+        raise ValueError(f"layout: names no block; choose from {_choices(by_letter, by_label)}")
     problems = [
         f"layout: position {position}: {name!r} is none of {_choices(by_letter, by_label)}"
         for position, name in enumerate(names, 1)

@@ -144,7 +144,7 @@ def adjusted(architecture: Architecture, options: Mapping[str, int | None]) -> A
     for name in options:
         if not any(name in candidate.adjustable for candidate in architecture.blocks):
             raise ValueError(
-                f"{name}: no slot of {architecture.name} (layout {architecture.letters()}) has it"
+                f"{name}: no block of {architecture.name} (layout {architecture.letters()}) has it"
             )
     if not options:
         return architecture

@@ -150,7 +150,7 @@ class Matching:
         whole = self.interleaved()
         shorter = (whole[:slots] for slots in range(len(whole), 0, -1))
         likely = (layout for layout in shorter if self.predicted(layout) <= _MEASURED)
-        named = ((f"interleaved of {len(layout)} slots", layout) for layout in likely)
+        named = ((f"interleaved of {len(layout)} blocks", layout) for layout in likely)
         (one,) = self.baselines(kind, named, equal=False)
         return replace(one, name=f"interleaved-{len(one.layout)}")
 
@@ -275,7 +275,7 @@ def sandwich_k(matching: Matching) -> list[Baseline]:
         # The last two of an even number of slots are one layout.
         k_of.setdefault(sandwich(replace(request, slots=slots, config=config)).layout, k)
     named = (
-        (f"sandwich, k = {k_of[layout]}, of {slots} slots", layout) for layout in matching.new(k_of)
+        (f"sandwich, k = {k_of[layout]}, {slots} blocks", layout) for layout in matching.new(k_of)
     )
     found = matching.baselines("sandwich_k", named, len(k_of), equal=False)
     return [replace(one, name=f"sandwich-{slots}-k{k_of[one.layout]}") for one in found]

@@ -86,7 +86,7 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
         named = {layout_letters(layout): layout for layout in layouts}
         missing = {name: layout for name, layout in named.items() if name not in kept.values}
         if missing:
-            say(f"measuring {cost} of {len(missing)} layouts and the chosen one, in turn")
+            say(f"measuring {cost} of {len(missing)} layouts and the chosen one in turn")
             times = costs.times_ms(cost, {_CHOSEN: chosen, **missing})
             for name in missing:
                 kept.add(name, times[name] / times[_CHOSEN])
@@ -152,7 +152,7 @@ def entries_of(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Entry]
 def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
     """Which cost baselines have; what is cut by whole slots or widths may fall short of it."""
     less = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
-    words = f"baselines of equal cost have its {cost}, within {TOLERANCE:.0%}"
+    words = f"baselines of equal cost have the {cost} of the chosen layout, within {TOLERANCE:.0%}"
     return f"{words}; these have less: {', '.join(less)}" if less else words
 
 
@@ -164,7 +164,7 @@ def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
             entry.share = entry.share if new.share is None else new.share
             if new.architecture.name != entry.architecture.name:
                 names = f"{new.architecture.name} = {entry.architecture.name}"
-                entry.remark(f"{names}: one network, trained and shown once")
+                entry.remark(f"{names}: the same network, trained and shown once")
             return
     if new.role == "baseline":
         new.architecture = write_architecture(new.architecture, plan.experiment, plan.run_dir)
@@ -177,7 +177,7 @@ def _baselines(
     """The baselines of a kind; of those of equal cost as many as there are, with their shares."""
     compare, chosen = plan.experiment.compare, entries[0]
     if kind in PLACING and (kinds := missing_kinds(plan.candidates)):
-        chosen.remark(f"{kind}: left out, it needs {' and '.join(kinds)} among model.candidates")
+        chosen.remark(f"{kind}: left out, as it needs {' and '.join(kinds)} among model.candidates")
         return []
     if kind not in BASELINES:
         return [(derive(plan, method=kind), None)]
@@ -189,7 +189,7 @@ def _baselines(
         chosen.remark(str(error))
         return []
     if len(baselines) < wanted:
-        chosen.remark(f"{kind}: there are no other networks; {len(baselines)} of {wanted}")
+        chosen.remark(f"{kind}: found {len(baselines)} of {wanted}; there are no other networks")
     return [
         (
             architecture_of(plan, Derived(one.layout, Evidence(method=one.words)), one.name),
@@ -213,5 +213,5 @@ def _check_sizes(plan: RunPlan, architecture: Architecture) -> None:
         if size != ours.get(key, size):
             raise ValueError(
                 f"{architecture.name}: {key} {size}, but model.{key} is {ours[key]}: baselines of "
-                "other sizes are no comparison; derive again, or use the experiment it came from"
+                "other sizes are not comparable; derive again, or use the experiment it came from"
             )

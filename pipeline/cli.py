@@ -48,7 +48,7 @@ OUT_OF_MEMORY = "out of memory"
 LOST = 4
 INTERRUPTED = 130
 _REMEDIES = (
-    "set run.recompute=true or raise run.micro_batches, with which a training goes on where it was;"
+    "set run.recompute=true or raise run.micro_batches, with which a training resumes where it was;"
     " or lower data.batch or set run.precision=bfloat16, in another --run directory"
 )
 # What torch says on a CPU.
@@ -187,8 +187,8 @@ def check_run(run: Path) -> Path:
         raise ValueError(f"--run {run}: {taken} is a file; give a directory")
     if (why := _why_no_run(run)) is not None:
         raise ValueError(
-            f"--run {run}: {why}; commands replace and remove files of their run's folder: move "
-            "what is there away, or give another folder"
+            f"--run {run}: {why}; commands replace and remove files in their run directory: "
+            "move what is there away, or give another one"
         )
     return run
 
@@ -202,7 +202,7 @@ def _why_no_run(folder: Path) -> str | None:
         return None
     files = (path for path in folder.rglob("*") if not path.is_dir())
     other = next((path for path in files if not _may_be_ours(path, folder)), None)
-    return None if other is None else f"holds {other.relative_to(folder)}, and is no run"
+    return None if other is None else f"holds {other.relative_to(folder)}, and is not a run"
 
 
 def _may_be_ours(path: Path, folder: Path) -> bool:
@@ -256,7 +256,7 @@ def file_to_write(text: str) -> Path:
     """The type of an option that names a file to be written."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{path}: must be a file in a folder that is there")
+        raise argparse.ArgumentTypeError(f"{path}: must be a file in an existing folder")
     return path
 
 
@@ -350,12 +350,12 @@ def loading(package: str) -> None:
 
 def _ending(error: BaseException) -> tuple[str, int] | None:
     """What is said of an ending, and its exit code; None of an error of our own."""
-    go_on = f"Go on with:\n  {resume_command()}"
+    go_on = f"Resume with:\n  {resume_command()}"
     match error:
         case Stopped():
             return f"stopped by {error}; the state is saved. {go_on}", error.exit_code
         case KeyboardInterrupt():
-            return f"interrupted; what was written until then is kept. {go_on}", INTERRUPTED
+            return f"interrupted; what was written is kept. {go_on}", INTERRUPTED
         case Lost():
             return f"{error}. {go_on}", LOST
         case Diverged():

@@ -164,7 +164,7 @@ def _search_costs(plan: RunPlan, target: str | float) -> SearchCosts:
     config, tied = plan.experiment.search.cost, plan.sizes["tie_blocks"]
     if config.name == "parameters" and tied is not None:
         raise ValueError(
-            f"search.cost.name: parameters do not add up over slots that share weights "
+            f"search.cost.name: parameters do not add up over blocks that share weights "
             f"(model.tie_blocks {tied}); take flops or latency"
         )
     derive = plan.experiment.derive.model_copy(update={"reference": config.reference})
@@ -175,8 +175,8 @@ def _search_costs(plan: RunPlan, target: str | float) -> SearchCosts:
     cost = budget.costs[config.name]
     if not (whole := cost(reference)):
         raise ValueError(
-            f"search.cost.reference: {config.reference} costs no {config.name}, and a search tells "
-            "costs as multiples of it; give a layout that costs some"
+            f"search.cost.reference: {config.reference} costs no {config.name}, so nothing is a "
+            "multiple of it; give another layout"
         )
     most = budget.most(config.name, whole)
     by_label, letters = dict(cost.by_label), layout_letters(reference)
@@ -208,6 +208,6 @@ def finish_costs(plan: RunPlan, folder: Path) -> list[str]:
     ends = {**path[-1], "most": costs.most}
     last = {name: f"{value / costs.reference_cost:.3f}x" for name, value in ends.items()}
     return [
-        f"{costs.name} over that of {costs.reference}: expected of pi {last['expected']}, target "
-        f"{last['most']}; argmax {last['argmax']}"
+        f"{costs.name} relative to {costs.reference}: {last['expected']} expected by pi, target "
+        f"{last['most']}; {last['argmax']} for the likeliest layout"
     ]

@@ -18,10 +18,10 @@ from model import (
     ModelOptions,
     TimedCost,
     TokenizerIdentity,
-    layout_letters,
     load_architecture,
     reads_context,
 )
+from model.layout import layout_letters, legend
 from nas.costs.config import BudgetConfig
 from nas.derivation import (
     DERIVATIONS,
@@ -112,7 +112,7 @@ def derivation(
         words = budgeted.words if config.fill else budgeted.used_words(derived.layout)
         if config.fill and (wider := budgeted.filled(derived.layout)) is not None:
             layout, times, how_wide = wider
-            name, words = f"{name}-filled", f"{words}; {how_wide}, not trained or scored so wide"
+            name, words = f"{name}-filled", f"{words}; {how_wide} after the choice of the layout"
             derived = replace(derived, layout=layout)
     evidence = derived.evidence.model_copy(update={"budget": words, "caveats": caveats})
     derived = replace(derived, evidence=evidence)
@@ -138,7 +138,7 @@ def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
     config = request.config.model_copy(update=named_layout(name))
     try:
         if name in DERIVATIONS and name not in PLACING:
-            raise ValueError(f"{name} is no one layout")
+            raise ValueError(f"{name} is not a single layout")
         return method_of(config.method)(replace(request, config=config)).layout
     except ValueError as error:
         message = "; ".join(str(error).splitlines())
@@ -302,8 +302,8 @@ def considered_rows(considered: Sequence[Considered]) -> list[Row]:
                 "log_pi": round(scored.log_pi, 6),
                 "nats_per_token": round(scored.score.nats_per_token, 6),
                 "standard_error": round(scored.score.standard_error, 6),
-                "less_best": round(less, 6),
-                "less_best_error": round(error, 6),
+                "above_best": round(less, 6),
+                "above_best_error": round(error, 6),
                 "flops_per_token": scored.flops_per_token,
             }
         )
@@ -311,14 +311,15 @@ def considered_rows(considered: Sequence[Considered]) -> list[Row]:
 
 
 def table_text(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Columns of a table for the screen; a long layout goes on in the lines under its row."""
+    """Columns of a table for the screen; a long layout continues in the lines under its row."""
 
     def shown(value: Any) -> str:
         if not isinstance(value, float):
             return str(value)
         return "" if isnan(value) else f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
 
-    cells = [[*columns], *([shown(row.get(name, "")) for name in columns] for row in rows)]
+    names = [column.replace("_", " ") for column in columns]
+    cells = [names, *([shown(row.get(name, "")) for name in columns] for row in rows)]
     place = columns.index("layout") if "layout" in columns else -1
     return "\n".join(aligned(wrapped(cells, place, _LAYOUT), place + 1))
 
@@ -327,50 +328,35 @@ def weighed_text(derived: Derived) -> str:
     """What was trained for a layout, or the best that was scored, for the screen; else nothing."""
     if derived.considered:
         rows = sorted(considered_rows(derived.considered), key=lambda row: row["nats_per_token"])
-        errors = ["standard_error", "less_best", "less_best_error"]
-        return table_text(rows[:_SHOWN], ["layout", "log_pi", "nats_per_token", *errors])
+        columns = ["layout", "log_pi", "nats_per_token", "above_best", "above_best_error"]
+        return table_text(rows[:_SHOWN], columns)
     rows = sorted(derived.trained, key=lambda row: float(row["expected_nats"]))
     expected = ["expected_nats", "expected_sd", "rule"]
     return table_text(rows, ["layout", "length", "seed", "valid_nats", *expected]) if rows else ""
 
 
-def describe(architecture: Architecture, average: float) -> str:
-    """Layout, confidence per slot, costs, gap and caveats, for the screen.
-
-    `average` is the part of a search's steps whose alpha is averaged.
-    """
-    costs, evidence = architecture.costs, architecture.evidence or Evidence(method="unknown")
-    title = layout_title([block.kind for block in architecture.blocks], architecture.name)
-    lines = [f"layout {architecture.letters()}: {title}   ({architecture.name})"]
-    if evidence.pi:
-        lines.append(f"pi of alpha's mean over the last {average:.0%} of the steps:")
-    alike = evidence.agreement.blocks if evidence.agreement else None
-    for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
-        shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
-        agree = "" if alike is None else f"  pairs alike {alike[slot]:.2f}"
-        lines.append(f"  slot {slot:>2}  {shown}  margin {margin:.3f}{agree}")
+def describe(architecture: Architecture) -> str:
+    """Layout, costs, gap and caveats, for the screen; the report has pi and agreement too."""
+    evidence, blocks = architecture.evidence or Evidence(method="unknown"), architecture.blocks
+    costs, letters = architecture.costs, architecture.letters()
+    title = layout_title([block.kind for block in blocks], architecture.name)
+    lines = [f"layout {letters} ({legend(blocks)}): {title}, named {architecture.name}"]
     if costs is not None:
-        lines.append(
-            f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
-        )
+        flops = f"{costs.flops_per_token:,.0f} FLOPs/token (forward pass)"
+        lines.append(f"{costs.parameters:,} parameters, {flops}")
         for time in costs.times:
             share, most = (ms / time.reference_ms for ms in (time.ms, time.most_ms))
-            unit = "ms a pass" if time.name == "throughput" else "ms"
+            unit = "ms per pass" if time.name == "throughput" else "ms"
             lines.append(
                 f"{time.name} {time.ms:.4g} {unit}, {share:.3f}x of {time.reference} (at most "
                 f"{most:.3f}x), measured in turn"
             )
     if evidence.budget is not None:
-        lines.append(f"within {evidence.budget}")
+        lines.append(f"budget: {evidence.budget}")
     if (gap := evidence.gap) is not None:
-        nets = {"soft": gap.soft, f"sampled x {gap.draws}": gap.sampled, "one-hot": gap.one_hot}
-        parts = ", ".join(
-            f"{name} {measured.nats_per_token:.4f} ({measured.standard_error:.4f})"
-            for name, measured in nets.items()
+        lines.append(
+            f"discretisation gap: {gap.ratio - 1:+.1%} perplexity (standard error over the text "
+            f"{gap.ratio_error:.1%}) from the mixture of candidates by pi to this layout alone, "
+            f"with the SuperNet's weights on {gap.tokens:,} validation tokens"
         )
-        lines += [
-            f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over "
-            f"the text, not over searches): {parts}",
-            f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
-        ]
     return "\n".join([*lines, *evidence.caveats])

@@ -95,8 +95,8 @@ def too_many_threads(
     """A warning where `workers` runs of so many threads each share fewer cores."""
     if threads * workers <= cores:
         return None
-    why, remedy = "each run has a part of one", f"{option} {max(1, cores // threads)}"
+    why, remedy = "each run has less than one core", f"{option} {max(1, cores // threads)}"
     if threads > 1:
-        why = "threads that share a core wait for each other, training may be many times slower"
+        why = "threads that share a core wait for each other, which may be many times slower"
         remedy += f", or --set run.threads={max(1, cores // workers)}"
     return f"warning: {workers} x {threads} threads for {cores} cores: {why}; give {remedy}"

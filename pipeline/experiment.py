@@ -105,7 +105,7 @@ def _read_document(path: Path, sections: Sequence[str]) -> Document:
     if document.value is not None and not isinstance(document.value, Mapping):
         expected = f"expected the sections {', '.join(sections)}"
         found = show(document.value)
-        raise ExperimentError([f"{path}:1: no experiment file: {expected}; found {found}"])
+        raise ExperimentError([f"{path}:1: not an experiment file: {expected}; found {found}"])
     return document
 
 
@@ -233,7 +233,7 @@ class Experiment(Section):
         if model.rezero:
             why["rezero"] = "every factor begins with 0, where alpha gets no gradient"
         if not model.last_norm:
-            why["last_norm"] = "without it the softmax sees how evenly slots mix candidates"
+            why["last_norm"] = "without it the softmax sees how evenly blocks mix candidates"
         for name, reason in why.items():
             raise ValueError(
                 f"model.{name}: not in a search among {count} candidates: {reason}; leave it at "
@@ -250,8 +250,8 @@ class Experiment(Section):
             written_layout(layout, self.model.completed_candidates(), self.model.n_blocks)
         except ValueError as error:
             message = "; ".join(str(error).splitlines())
-            # One word may be meant for a rule.
-            rules = f"; nor is {layout!r} a rule ({', '.join(DERIVATIONS)})" * (" " not in layout)
+            # One word may be meant for a method.
+            rules = f"; nor is {layout!r} a method ({', '.join(DERIVATIONS)})" * (" " not in layout)
             raise ValueError(f"--{message}{rules}") from None
 
     def layout_problems(self) -> list[str]:

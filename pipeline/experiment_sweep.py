@@ -172,7 +172,7 @@ def why_not_comparable(key: str, data: DataConfig) -> str | None:
         if data.validation_tokens is None and data.test_tokens is None:
             return None
         return (
-            "so many tokens of another tokenizer are another text; give null for both cuts, "
+            "as many tokens of another tokenizer are another text; give null for both cuts, "
             "data.validation_tokens and data.test_tokens"
         )
     if name == "segment":

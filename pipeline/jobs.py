@@ -50,7 +50,7 @@ def _reason(code: int, log: Path) -> str:
     if code == -signal.SIGKILL:
         return "killed from outside (SIGKILL), as the system does where memory runs out"
     text = log.read_text(encoding="utf-8", errors="replace").rpartition(_START)[2]
-    *_, last = ["no word in its log", *filter(str.strip, text.splitlines()[1:])]
+    *_, last = ["its log is empty", *filter(str.strip, text.splitlines()[1:])]
     ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
     return f"{ended}: {last.strip()[:300]}"
 
@@ -113,14 +113,14 @@ def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None
 class Countdown:
     """How many of so many runs are done, and about how long the others take.
 
-    `workers` run at a time, and end at about the same time. A run's work is in any unit.
+    `workers` run at a time; the one that began first ends first. A run's work is in any unit.
     """
 
     def __init__(
         self, runs: int, workers: int = 1, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._workers, self._clock, self._lock = workers, clock, threading.Lock()
-        self._done, self._work, self._began_s = 0, 0.0, clock()
+        self._clock, self._lock = clock, threading.Lock()
+        self._done, self._work, self._spent_s, self._began_s = 0, 0.0, 0.0, [clock()] * workers
         self.expect(runs, runs)
 
     def expect(self, runs: int, work: float) -> None:
@@ -134,11 +134,13 @@ class Countdown:
     def line(self, words: str, work: float = 1.0) -> str:
         """The words about a run that is done, between its number and the time that is left."""
         with self._lock:
-            self._done, self._work = self._done + 1, self._work + work
+            self._done, self._work, now_s = self._done + 1, self._work + work, self._clock()
             self.leave_out(1, work)
-            beside = min(-self._done % self._workers * work, self._rest_work)
-            spent_s = self._clock() - self._began_s
-            left_s = spent_s / (self._work + beside) * (self._rest_work - beside)
+            self._spent_s += now_s - self._began_s.pop(0)
+            self._began_s.append(now_s)
+            beside = self._began_s[: self._rest]
+            left_s = self._spent_s / self._work * self._rest_work - sum(now_s - s for s in beside)
+            left_s /= max(1, len(beside))
             left = f"; about {duration(left_s)} left" if self._rest and left_s >= 1 else ""
             return f"[{self._done}/{self._done + self._rest}] {words}{left}"
 
@@ -208,7 +210,7 @@ def _run(
 
 def run_counted(jobs: Sequence[Job], workers: int) -> None:
     """`run_all`, with a line on the screen after each run; a signal stops them."""
-    announce(f"{len(jobs)} trainings, {workers} at a time; each says more in its log")
+    announce(f"{len(jobs)} trainings, {workers} at a time; details in the log of each")
     countdown = Countdown(len(jobs), workers)
     with StopRequest().listening() as stop:
         run_all(

@@ -17,6 +17,7 @@ from torch import nn
 
 from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Layout, Mix, layout_letters
+from model.layout import legend
 from model.saving import tensors_digest
 from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import draws, read_searches
@@ -80,7 +81,7 @@ class SupernetScores:
             now_s = time.monotonic()
             if now_s - self._told_s > _EVERY_S:
                 self._told_s = now_s
-                say(f"{len(self._scores)} layouts scored with the SuperNet's weights")
+                say(f"scored {len(self._scores)} layouts with the SuperNet's weights")
         return self._scores[labels]
 
     def _one_hot(self, labels: Labels) -> Score:
@@ -141,7 +142,7 @@ class SupernetScores:
     @cached_property
     def _nets(self) -> list[LanguageModel]:
         seeds = ", ".join(map(str, self.seeds))
-        say(f"scoring by the SuperNet's weights (search {seeds}) on the validation text")
+        say(f"scoring layouts ({legend(self.plan.candidates)}) by the SuperNet (search {seeds})")
         return [load_supernet(self.plan.with_seed(seed)) for seed in self.seeds]
 
 
@@ -210,7 +211,7 @@ class LayoutTrainings:
             fewer = [f"--set derive.{key}=1" for key, count in counts.items() if count > 1]
             less = [f"to train fewer: {' '.join(fewer)}"] if fewer else []
             less.append("to train none: --method argmax")
-            say(f"{'; '.join(less)}; the time left is shown after the first training")
+            say(f"{'; '.join(less)}; letters: {legend(self.plan.candidates)}")
             self._countdown = Countdown(0, self.workers)
         self._countdown.expect(half + full, half * _WORK["half"] + full)
 
@@ -226,11 +227,11 @@ class LayoutTrainings:
         waiting = [job for job in jobs if _nats_of(job) is None]
         countdown, work = self._countdown or Countdown(len(jobs), self.workers), _WORK[length]
         if there := len(jobs) - len(waiting):
-            say(f"trained already: {there} of {len(jobs)}")
+            say(f"already trained: {there} of {len(jobs)}")
             countdown.leave_out(there, work)
 
         def done(job: Job) -> None:
-            say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats", work))
+            say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats/token", work))
             remove_weights(job.folder)
 
         def diverged(job: Job, words: str) -> None:
@@ -303,7 +304,7 @@ def seeded(experiment: Experiment, seed: int) -> Experiment:
     return with_settings(experiment, {"run.seed": seed, "derive.seed": own + seed})
 
 
-_FRESH = "which took part in the choice; give seeds that did not"
+_FRESH = "which took part in the choice; give other seeds"
 
 
 def check_fresh(

@@ -104,10 +104,10 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     write_whole(plan.run_dir / SUMMARY, json.dumps(known, indent=1) + "\n")
     return (
         f"{table_text(rows, [*rows[0]])}\n"
-        f"cost: {cost} {unit}, times_reference: x of {config.reference}; the best within "
-        f"{_LEVELS} budgets by {method}, beside rules\n"
-        "nats: validation text, the SuperNet's weights; what a training gives is another matter\n"
-        "error: over the text, of one layout; steps of the front that are smaller may be noise"
+        f"cost: {cost} {unit}, times reference: multiple of {config.reference}; the best within "
+        f"{_LEVELS} budgets by {method}, beside hand-written layouts\n"
+        "nats/token on the validation text, with the SuperNet's weights, not those of a training\n"
+        "error: over the text, of one layout; smaller steps of the front may be noise"
     )
 
 

@@ -323,7 +323,7 @@ def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPl
     valid, segment = len(prepared.tokens["valid"]), data.evaluation_segment or data.segment
     if valid < FEWEST_SEGMENTS * segment:
         raise ValueError(
-            f"data: {valid} validation tokens are less than {FEWEST_SEGMENTS} segments of "
+            f"data: {valid} validation tokens are fewer than {FEWEST_SEGMENTS} segments of "
             f"{segment}, by which nothing can be chosen; use a longer text, or shorter segments"
         )
     return RunPlan(experiment, run_dir, prepared, device, ranks)

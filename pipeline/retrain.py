@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from model import Architecture, build_model, load_architecture, save_model
+from model.layout import legend
 from pipeline.derive import (
     architecture_hash,
     blind_caveats,
@@ -62,7 +63,7 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
     else:
         path = file or plan.run_dir / "architecture.json"
         architecture = load_architecture(path) if file else chosen_architecture(plan.run_dir)
-        for problem in idle_clusters("slots", architecture.blocks, plan.experiment.data.segment):
+        for problem in idle_clusters("blocks", architecture.blocks, plan.experiment.data.segment):
             raise ValueError(f"{path}: {problem}")
     plan.ranks.broadcast_str(architecture.to_json())
     return architecture
@@ -112,14 +113,14 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     summary = [
         text_summary(plan),
         softmax_line(plan, architecture.softmax),
-        f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
-        f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
+        f"layout {architecture.letters()} ({legend(architecture.blocks)}): "
+        f"{parameter_count(model):,} parameters, {plan.flops_per_token(model):,.0f} FLOPs/token",
         *model_lines(model, config.layer_dropout),
         *blind_caveats(architecture.blocks, model.options),
         *([_ANEW] if chosen_by_trainings(architecture) else []),
         passes_line(stages.steps, batches),
         settings_line("retrain", config),
-        f"{warmup_steps(config.optimiser, stages.first)} steps of warm-up, "
+        f"  {warmup_steps(config.optimiser, stages.first)} steps of warm-up, "
         f"{stages.fine_tune} of fine-tuning at the end",
         memory_line(state),
     ]
@@ -140,10 +141,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
 
 
 Retraining = tuple[RunPlan, Architecture]
-_ANEW = (
-    "trained anew: by the trainings that chose this layout it looks better than it is, and their "
-    "weights are not kept"
-)
+_ANEW = "trained again from scratch: the trainings that chose this layout flatter it"
 
 
 def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]:
@@ -158,7 +156,7 @@ def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]
     """
     waiting = _waiting(trainings)
     if len(waiting) < len(trainings) > 1:
-        announce(f"trained already: {len(trainings) - len(waiting)} of {len(trainings)}")
+        announce(f"already trained: {len(trainings) - len(waiting)} of {len(trainings)}")
     if not waiting:
         trainings[0][0].ranks.leave()
     if workers > 1 and waiting:
@@ -213,7 +211,7 @@ def _result_path(plan: RunPlan, architecture: Architecture) -> Path:
 
 def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> None:
     """Take the best step, test it once; write the model, then result.json; drop checkpoints."""
-    announce(f"testing the weights of step {trainer.state.best.step}, the best on validation")
+    announce(f"testing the weights of step {trainer.state.best.step}, the best in validation")
     trainer.take_best()
     with folder_made_whole(trainer.folder / "model", MODEL_FILES) as work:
         save_model(work, trainer.state.model, architecture)
@@ -256,9 +254,9 @@ def show_result(path: Path) -> None:
     test = result["test"]
     per_word = f", {test['word_perplexity']:.2f} per word" if "word_perplexity" in test else ""
     print(
-        f"\n{result['name']}, layout {result['layout']}, seed {result['seed']}: best at step "
-        f"{result['best_step']} of {result['steps']}; test {test['nats_per_token']:.4f} "
-        f"nats/token, perplexity {test['perplexity']:.2f}{per_word}{bits(test)}"
+        f"\ntest perplexity {test['perplexity']:.2f}{per_word} ({test['nats_per_token']:.4f} "
+        f"nats/token{bits(test)}), weights of step {result['best_step']} of {result['steps']}: "
+        f"layout {result['layout']}, seed {result['seed']} ({result['name']})"
     )
 
 
@@ -272,7 +270,7 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
         if (target / "result.json").exists():
             before = read_result(target / "result.json")
             if before["name"] == result["name"] and before["seed"] != result["seed"]:
-                return f"{target} stays that of seed {before['seed']}; this one: {model}"
+                return f"model: {model} ({target} stays that of seed {before['seed']})"
         with folder_made_whole(target, MODEL_FILES) as work:
             shutil.copytree(model, work, dirs_exist_ok=True)
             shutil.copy(path, work)

@@ -79,8 +79,8 @@ def chosen_architecture(run_dir: Path) -> "Architecture":
     path = run_dir / "architecture.json"
     if not path.exists():
         raise ValueError(
-            f"{path}: not found; run derive.py {run_dir} first (--method layout, or of a rule, "
-            "needs no search)"
+            f"{path}: not found; run derive.py {run_dir} first (with --method "
+            "trained or interleaved it needs no search)"
         )
     return load_architecture(path)
 

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model import LanguageModel, Mix
+from model import LanguageModel, Mix, layout_letters
+from model.layout import legend
 from nas.costs.budget import LayoutCost
+from nas.costs.model import counted
 from nas.derivation import NEED_PI
 from nas.search.constraint import Constraint, multipliers
-from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
+from nas.search.diagnostics import LEAST_DIRECTED, alpha_path, diagnose_search, warnings_of
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.plan import SearchPlan, search_flops, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
@@ -64,7 +66,7 @@ def run_searches(plan: RunPlan, seeds: Sequence[int], workers: int = 1) -> None:
     for number, seed in enumerate(seeds, start=1):
         if plan.ranks.is_first:
             if len(seeds) > 1:
-                print(f"search of seed {seed}, {number} of {len(seeds)}", flush=True)
+                print(f"search {number} of {len(seeds)}, seed {seed}", flush=True)
             announce("building the SuperNet")
         with closing(search_trainer(plan.with_seed(seed))) as trainer:
             trainer.open()
@@ -222,22 +224,24 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
 def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> list[str]:
     config, costs, model = schedules.config, plan.costs, state.model
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
-    alpha = "alpha does not move, pi stays uniform: layouts are to be scored with the SuperNet"
+    alpha = "pi stays uniform: a derivation scores layouts with the SuperNet's weights"
     if config.alpha_learns:
-        alpha = f"alpha first moves at step {schedules.alpha_start}"
-        alpha += f", peak learning rate {schedules.alpha_peak_lr:.4f}"
+        alpha = f"pi, the candidates' probabilities, moves from step {schedules.alpha_start} on; "
+        alpha += "undecided: 100% where all are equally likely, 0% where one is certain"
     return [
         text_summary(plan),
         softmax_line(plan, plan.softmax),
-        f"SuperNet: {len(plan.slots)} slots x {len(costs.by_label)} candidates, "
-        f"d_model {model.d_model}, {parameter_count(model):,} parameters",
+        f"SuperNet: {len(plan.slots)} blocks ({len(plan.slots) / 2:g} Transformer layers), each "
+        f"one of {legend(plan.candidates)}; {parameter_count(model):,} parameters",
         *model_lines(model),
-        f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
+        f"  MFLOPs per token and block: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
         passes_line(schedules.steps, plan.search_batches[0]),
         settings_line("search", config),
-        f"{warmup_steps(config.optimiser, schedules.steps)} steps of warm-up; draws held "
-        f"{schedules.resample_every} step{'s' * (schedules.resample_every > 1)}; {alpha}",
+        f"  {warmup_steps(config.optimiser, schedules.steps)} steps of warm-up; architecture "
+        f"resampled every {counted(schedules.resample_every, 'step')}; peak learning rate of alpha "
+        f"{schedules.alpha_peak_lr:.4f}",
         memory_line(state),
+        alpha,
     ]
 
 
@@ -247,15 +251,15 @@ def guard_lines(
     """What alpha's path in a search's pi.npz shows, and warnings."""
     path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], schedules)
     shown = diagnose_search(path_NLC, rate_M, list(adds_nothing), list(adds_nothing.values()))
-    line = f"mean margin {shown.mean_margin:.3f}, nothing added {shown.nothing_share:.0%} of pi"
+    line = f"mean margin {shown.mean_margin:.3f}; identity has {shown.nothing_share:.0%} of pi; "
     judged_L = shown.directed_L[~np.isnan(shown.directed_L)]
     if not len(judged_L):
-        line += ", alpha settled after too few steps to judge its direction"
+        line += "too few steps to tell whether alpha followed the loss or noise"
     else:
-        line += f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
-        slots = len(shown.directed_L)
-        if few := slots - len(judged_L):
-            line += f" ({few} of {slots} settled in too few steps to tell)"
+        directed, blocks = (judged_L >= LEAST_DIRECTED).sum(), len(shown.directed_L)
+        line += f"alpha kept a direction, as noise would not, in {directed} of {blocks} blocks"
+        if few := blocks - len(judged_L):
+            line += f" ({few} settled in too few steps to tell)"
     return [line, *warnings_of(shown, schedules)]
 
 
@@ -281,11 +285,14 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
 def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     pi_LC = softmax(load_pi(folder / "pi.npz")["alpha"][-1])
     header = "  ".join(f"{candidate.label:>10}" for candidate in plan.candidates)
-    print(f"\npi after the last step{which}\n{'slot':>4}  {header}  margin")
-    for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
+    layout = [plan.candidates[k] for k in pi_LC.argmax(axis=1)]
+    likeliest = f"likeliest layout {layout_letters(layout)} ({legend(layout)}); "
+    likeliest *= plan.experiment.search.alpha_learns
+    print(f"\nafter the last step{which}: {likeliest}undecided {entropy_share(pi_LC):.0%}")
+    print(f"probabilities pi (margin: the likeliest less the second)\nblock  {header}  margin")
+    for block, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
         row = "  ".join(f"{value:>10.3f}" for value in pi_C)
-        print(f"{slot:>4}  {row}  {margin:.3f}")
-    print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
+        print(f"{block:>5}  {row}  {margin:>6.3f}")
     lines = list[str]()
     if plan.experiment.search.alpha_learns:
         # Alpha's steps do not depend on how long draws are held, so no memory is needed.
@@ -325,8 +332,8 @@ def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str
     agreement = searched.agreement()
     if agreement is None:
         return [], ["no agreement of these searches: alpha does not move, so pi chooses nothing"]
-    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(agreement.blocks))
-    pairs = f"by {searched.averaged}, pairs of searches that chose alike, by slot: {slots}"
+    blocks = "  ".join(f"{block}: {alike:.0%}" for block, alike in enumerate(agreement.blocks))
+    pairs = f"pairs of searches that chose alike, by block ({searched.averaged}): {blocks}"
     return [pairs], agreement_caveats(agreement)
 
 

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +28,7 @@ MOST_OVERLAP = 0.2
 # A warning about a search is composed once, at its end or with a layout: the screen shows it, and
 # the report boxes it, from this file or the evidence.
 CAVEATS = "caveats.json"
-ONE_SEARCH = (
-    "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2) "
-    "and with a placebo (docs/reading_results.md)"
-)
+ONE_SEARCH = "warning: one search says little about the next: try other seeds (--seeds 0,1,2)"
 # One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
 # below which a slot counts as open.
 _MOST_RATIO, _OPEN = 1.03, 0.1
@@ -45,8 +41,6 @@ def text_summary(plan: "RunPlan") -> str:
     data, prepared, run = plan.experiment.data, plan.prepared, plan.experiment.run
     batches = plan.training_batches()
     counts = ", ".join(f"{name} {len(ids):,}" for name, ids in prepared.tokens.items())
-    caps = {"validation": data.validation_tokens, "test": data.test_tokens}
-    capped = [f"{name} capped at {most:,}" for name, most in caps.items() if most is not None]
     shares = prepared.notes["lines_found_in_train"]
     least = shares["valid"]["at_least_characters"]
     overlap = ", ".join(
@@ -57,18 +51,15 @@ def text_summary(plan: "RunPlan") -> str:
     )
     steps = {"micro_batches", "attention", "compile", "recompute"}
     unusual = run.model_dump(include=steps, exclude_defaults=True)
-    dropout = asdict(plan.experiment.model.dropouts())
     lines = [
-        f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
-        f"vocabulary {prepared.tokenizer.vocabulary_size}",
+        f"text: {data.corpus}; tokens: {counts}; vocabulary {prepared.tokenizer.vocabulary_size:,}",
         tokenizer_line(prepared.tokenizer, prepared.notes),
-        f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
-        f"streams: {data.batch} x {batches.width} tokens a step; seed {run.seed}, "
-        f"{plan.device}, {torch.get_num_threads()} threads, {run.precision}"
-        + (f"; shared out to {plan.ranks.world} processes" if plan.ranks.world > 1 else "")
-        + ("; every epoch begins at another place" if data.random_offset else "")
+        f"  lines of {least}+ characters that also occur in the training text: {overlap}",
+        f"each step: {data.batch} streams of {batches.width} tokens; seed {run.seed}, "
+        f"{plan.device}, {run.precision}, threads: {torch.get_num_threads()}"
+        + (f"; shared by {plan.ranks.world} processes" if plan.ranks.world > 1 else "")
+        + ("; every epoch begins at another offset" if data.random_offset else "")
         + "".join(f"; {name} {value}" for name, value in unusual.items()),
-        f"dropout: {', '.join(f'{place} {part:g}' for place, part in dropout.items())}",
     ]
     return "\n".join([*lines, *text_warnings(prepared, batches), *plan.experiment.warnings()])
 
@@ -83,25 +74,25 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     line = f"tokenizer: {tokenizer.kind}, "
     if not tokenizer.losses:
         return line + "lossless"
-    line += f"lossy: {'; '.join(tokenizer.losses)}; bits per byte, word perplexity: none"
+    line += f"lossy: {'; '.join(tokenizer.losses)}; no bits per byte, no word perplexity"
     if tokenizer.unknown_id is not None:
         unknown, tokens = notes["unknown"], notes["tokens"]
         shares = ", ".join(f"{split} {unknown[split] / tokens[split]:.2%}" for split in unknown)
-        line += f"; part of the tokens that is <unk>: {shares}"
+        line += f"; share of <unk> tokens: {shares}"
     return line
 
 
 def text_warnings(prepared: Prepared, batches: ContextBatches) -> list[str]:
     """What is allowed but seldom meant, and makes figures say less than they seem to."""
     lines = [
-        f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
-        "training text too: its perplexity says little about new text"
+        f"warning: {share['found']} of {share['lines']} long lines of {split} also occur in "
+        "the training text: its perplexity says little about new text"
         for split, share in prepared.notes["lines_found_in_train"].items()
         if share["found"] > MOST_OVERLAP * share["lines"]
     ]
     lines += [
-        f"warning: {split} has {len(ids):,} tokens: the standard error of its nats is about "
-        f"{TOKEN_DEVIATION / math.sqrt(len(ids)):.2f}, and layouts may differ by less"
+        f"warning: {split} has {len(ids):,} tokens: the standard error of its loss is about "
+        f"{TOKEN_DEVIATION / math.sqrt(len(ids)):.2f} nats/token, and layouts may differ by less"
         for split, ids in prepared.tokens.items()
         if split != "train" and len(ids) < LEAST_TOKENS
     ]
@@ -117,20 +108,21 @@ def agreement_caveats(agreement: "Agreement") -> list[str]:
     """Kappa of several searches with its interval, and a warning where chance may explain it."""
     searches = f"agreement of {len(agreement.searches)} searches"
     if agreement.kappa is None:
-        return [f"{searches}: all chose one candidate in every slot; no kappa"]
-    interval = "no interval (too few slots, or too few that differ)"
+        return [f"{searches}: all chose one candidate in every block; no kappa"]
+    interval = "no interval (too few blocks, or too few that differ)"
     if agreement.interval is not None:
         low, high = agreement.interval
-        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(agreement.blocks)} slots"
-    line, chance = f"{searches}: kappa {agreement.kappa:.3f}, {interval}", agreement.p_by_chance
+        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(agreement.blocks)} blocks"
+    line = f"{searches}: kappa {agreement.kappa:.3f} (0 by chance, 1 always), {interval}"
+    chance = agreement.p_by_chance
     if chance is not None:
-        line += f"; choices put into slots at random agree as much with p = {chance:.4f}"
+        line += f"; random orders of the same choices agree as much with p = {chance:.4f}"
     lines = [line]
     if chance is not None and chance > _MOST_CHANCE:
         lines.append(
             f"warning: no agreement beyond chance is shown (p = {chance:.2f}, above "
             f"{_MOST_CHANCE}): another search may choose another layout. Search for more steps or "
-            "with more seeds, and compare the layout with rules and random ones (compare.py)"
+            "with more seeds, and compare the layout with baselines (compare.py)"
         )
     return lines
 
@@ -142,9 +134,9 @@ def gap_caveats(evidence: "Evidence") -> list[str]:
     if gap is None or evidence.inherited is not None or gap.ratio <= _MOST_RATIO:
         return []
     numbers = [str(slot) for slot, margin in enumerate(evidence.margins) if margin < _OPEN]
-    where = f"; slots that pi leaves open (margin below {_OPEN}): {', '.join(numbers)}"
+    where = f"; undecided blocks (margin of pi below {_OPEN}): {', '.join(numbers)}"
     return [
-        f"warning: this layout costs {gap.ratio - 1:.1%} more perplexity than pi's mixture (more "
+        f"warning: this layout has {gap.ratio - 1:.1%} more perplexity than pi's mixture (more "
         f"than {_MOST_RATIO - 1:.0%}){where if numbers else ''}. Derive another by --method top_k, "
         "which scores the likeliest layouts, and retrain both"
     ]
@@ -170,27 +162,28 @@ def softmax_line(plan: "RunPlan", softmax: SoftmaxConfig) -> str:
     An architecture that was given has its own softmax, which `auto` has not computed.
     """
     if not softmax.cutoffs:
-        return "softmax: plain"
+        return "  softmax: plain"
     auto = isinstance(plan.experiment.model.softmax, AutoSoftmaxConfig) and softmax == plan.softmax
     mass = plan.cluster_mass(softmax.cutoffs)
     return (
-        f"softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if auto else ''}, "
+        f"  softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if auto else ''}, "
         f"{mass[0]:.1%} of the training tokens in the head"
     )
 
 
 def settings_line(section: str, config: Section) -> str:
     """What the experiment sets in one of its sections; experiment.yaml has the defaults too."""
-    return f"{section}: {json.dumps(config.model_dump(mode='json', exclude_defaults=True))}"
+    settings = json.dumps(config.model_dump(mode="json", exclude_defaults=True))
+    return f"  {section}: {settings}".replace('"', "")
 
 
 def model_lines(model: "LanguageModel", layer_dropout: float = 0.0) -> list[str]:
     """Options of the whole model that are not at their defaults, and weights that are shared."""
     given = model.options.changed() | ({"layer_dropout": layer_dropout} if layer_dropout else {})
     words = ", ".join(name if value is True else f"{name} {value}" for name, value in given.items())
-    lines = [f"options: {words}"] if words else []
+    lines = [f"  options: {words}"] if words else []
     if len(model.slots) < (slots := len(model.tied.own)):
-        lines.append(f"tied: {slots} slots share the weights of {len(model.slots)}")
+        lines.append(f"  tied: {slots} blocks share the weights of {len(model.slots)}")
     return lines
 
 
@@ -199,8 +192,8 @@ def memory_line(state: TrainState) -> str:
     weights = sum(parameter.nbytes for parameter in state.model.parameters())
     moments = sum(name != "step" for name in slots_of(state.optimisers["weights"]))
     return (
-        f"memory: {weights * (2 + moments) / 1e6:,.1f} MB for weights, gradients and {moments} "
-        "moments; what the passes hold comes on top"
+        f"  memory: {weights * (2 + moments) / 1e6:,.1f} MB for weights, gradients and {moments} "
+        "moments; activations come on top"
     )
 
 

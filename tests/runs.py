@@ -25,7 +25,7 @@ PROGRESS = (
     "of ",
     "predictor: ",
     "to train ",
-    "trained already: ",
+    "already trained: ",
 )
 Capture = pytest.CaptureFixture[str]
 
@@ -71,7 +71,7 @@ def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any, co
     error = capsys.readouterr().err
     assert "Traceback" not in error
     lines = [line for line in error.splitlines() if not line.startswith(PROGRESS)]
-    assert len(lines) == 1 or (lines[1:] and lines[0].endswith("Go on with:")), error
+    assert len(lines) == 1 or (lines[1:] and lines[0].endswith("Resume with:")), error
     assert lines[0].isprintable()
     assert len(lines[0]) < 2000
     return lines[0]

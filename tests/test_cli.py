@@ -83,7 +83,7 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
          "data: 63 validation tokens are less than 4 segments of 16"),
         ("search tiny.yaml --set model.candidates=[attention]",
          "model.candidates: attention alone leaves a search no choice"),
-        ("retrain tiny.yaml --layout interleavd", "a rule (argmax, top_k, sampled, beam, "),
+        ("retrain tiny.yaml --layout interleavd", "a method (argmax, top_k, sampled, beam, "),
         ("retrain tiny.yaml", "run derive.py"),
         ("compare tiny.yaml", "run derive.py"),
         ("search tiny.yaml --set run.device=cuda:99", "cuda:99 is not there"),

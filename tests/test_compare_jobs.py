@@ -87,7 +87,7 @@ def test_ctrl_c_stops_all_after_a_checkpoint_and_the_same_command_goes_on(
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
-    assert "stopped by SIGINT; the state is saved. Go on with:" in error
+    assert "stopped by SIGINT; the state is saved. Resume with:" in error
     assert "--workers 2" in error.splitlines()[-1]
     assert "Traceback" not in error
     assert not reached(logs, 400)

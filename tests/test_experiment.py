@@ -231,7 +231,7 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
 
 KEY_VALUE = "expected KEY=VALUE, for example search.tau.end=0.1"
 SECTIONS = "run, data, model, search, derive, retrain, compare, costs, sweep"
-EXPECTED = f"no experiment file: expected the sections {SECTIONS}"
+EXPECTED = f"not an experiment file: expected the sections {SECTIONS}"
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_another_text_is_called_another_text(
     text = tmp_path / "train.txt"
     text.write_text(text.read_text() + "kan sel.\n")
     line = refused(search, capsys, experiment_file, "--run", half_way)
-    assert "was begun with another text" in line
+    assert "was started with another text" in line
     assert f"here {sys.version.split()[0]}" in line
 
 

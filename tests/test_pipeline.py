@@ -165,7 +165,9 @@ def test_what_changes_rounding_may_change_and_a_resume_says_that_it_is_not_exact
 ) -> None:
     run(search, experiment_file, "--run", half_way, *settings(setting))
     said = capsys.readouterr().out
-    assert f"goes on from step 14 of 30; not exactly as it would have: {said_of_it}" in said
+    assert (
+        f"resumes from step 14 of 30; not exactly as without the interruption: {said_of_it}" in said
+    )
     recorded = json.loads((half_way / SEARCH / "environment.json").read_text())
     assert [entry[key] for entry in recorded["resumed"]] == [value]
 
@@ -241,7 +243,7 @@ def test_a_layout_by_hand_can_be_chosen_and_compared_without_a_search(
     for layout in ("interleaved", "a d i d"):
         run(retrain, experiment_file, "--run", folder, "--layout", layout, *settings(steps))
     *_, said = capsys.readouterr().out.splitlines()
-    words = shlex.split(said.removeprefix("to choose it: "))[2:]
+    words = shlex.split(said.removeprefix("to choose this layout: "))[2:]
     assert (words[0], words[-1]) == (str(folder), steps)
     run(derive, *words)
     trained = (folder / "retrain/layout-adid/seed-0/result.json").stat()

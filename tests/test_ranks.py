@@ -291,8 +291,8 @@ def test_law_8_two_processes_cut_and_resumed_end_as_never_cut(both: Path) -> Non
     assert not torch.equal(tensors["random.cpu"], tensors["random.cpu.1"])
     log = (both / "cut/same" / SEARCH / "train.log").read_text()
     # Whoever edits this repository meanwhile changes the program, and only that may differ.
-    program = r"(; not exactly as it would have: program was \S+, is \S+)?"
-    assert re.search(rf"goes on from step 14 of 30{program}\n", log)
+    program = r"(; not exactly as without the interruption: program was \S+, is \S+)?"
+    assert re.search(rf"resumes from step 14 of 30{program}\n", log)
 
 
 @of_both
@@ -305,7 +305,7 @@ def test_a_resume_on_another_number_of_processes_keeps_the_memories(
     run_phases([job(both, "one/default", *EXACT)])
     assert_close(both / "one/default" / SEARCH, cut)
     log = (cut / "train.log").read_text()
-    assert f"not exactly as it would have: ranks was {was}, is {now}" in log
+    assert f"not exactly as without the interruption: ranks was {was}, is {now}" in log
     recorded = json.loads((cut / "environment.json").read_text())
     assert [recorded["ranks"], recorded["resumed"][0]["ranks"]] == [was, now]
 
@@ -376,7 +376,7 @@ def test_a_lost_process_ends_the_others_with_one_line_and_nothing_is_lost(
     lines = error.splitlines()
     at = next(i for i, line in enumerate(lines) if "another process of this run was lost" in line)
     assert f"({folder / 'lost' / SEARCH / 'last.safetensors'})" in lines[at]
-    assert "the last whole checkpoint is that of step " in lines[at]
+    assert "the last complete checkpoint is of step " in lines[at]
     assert "-m torch.distributed.run --standalone --nproc_per_node 2 -- " in lines[at + 1]
     assert "Traceback" not in error
     processes[victim].communicate()
@@ -388,12 +388,12 @@ def test_a_lost_process_ends_the_others_with_one_line_and_nothing_is_lost(
         [sys.executable, "search.py", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert one.stdout is not None
-    said = next(line for line in one.stdout if "goes on from step" in line)
+    said = next(line for line in one.stdout if "resumes from step" in line)
     next(line for line in one.stdout if "/4000" in line)
     one.send_signal(signal.SIGTERM)
     one.communicate()
     assert one.returncode == 143
-    assert "not exactly as it would have: ranks was 2, is 1" in said
+    assert "not exactly as without the interruption: ranks was 2, is 1" in said
 
 
 @pytest.mark.slow

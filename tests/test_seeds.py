@@ -17,7 +17,7 @@ SHORT = settings("search.steps=10", "run.validate_every=5")
 @pytest.mark.parametrize(
     ("workers", "line"),
     [
-        ("1", "search of seed 2, 1 of 2"),
+        ("1", "search 1 of 2, seed 2"),
         pytest.param("2", "[2/2] trained search, seed", marks=pytest.mark.slow),
     ],
 )

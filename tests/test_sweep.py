@@ -159,7 +159,7 @@ def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
     wait_for(lambda: not any(map(command_of, workers)))
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number, out
-        assert "Go on with:" in out
+        assert "Resume with:" in out
         assert "Traceback" not in out
         states = [row["state"] for row in table(folder)]
         assert "waiting" in states

@@ -242,9 +242,9 @@ class Checkpoints:
     def newest(self) -> str:
         """Which step a run that has to end can go on from, in words."""
         if not self._last.exists():
-            return "there is no checkpoint yet, so it begins again at step 0"
+            return "there is no checkpoint yet, so it starts at step 0 again"
         step = read_header(self._last)["step"]
-        return f"the last whole checkpoint is that of step {step} ({self._last})"
+        return f"the last complete checkpoint is of step {step} ({self._last})"
 
     @property
     def _last(self) -> Path:

@@ -13,6 +13,7 @@ from utils.screen import announce
 from utils.text import duration
 
 _MOST_SHOWN = 16
+_NETS = {"soft": ", mixture by pi", "onehot": ", likeliest layout", "drawn": ", random layouts"}
 _HEADER = f"{'iteration':>10} {'train ppl':>10} {'valid ppl':>10} {'time':>8}"
 
 
@@ -50,9 +51,11 @@ class Screen:
         self._table_started = False
 
     def say(self, text: str, heard: Set[str] = frozenset()) -> None:
-        """One message, in train.log and, but for lines that were heard before, on the screen."""
+        """One message, in train.log; on the screen without indented lines and what was heard."""
         self._bar.clear()
-        self._show("\n".join(line for line in text.splitlines() if line not in heard))
+        new = [line for line in text.splitlines() if line not in heard]
+        short = [line for line in new if not line.startswith("  ")]
+        self._show("\n".join([*short, *[f"details: {self._log}"] * (short != new)]))
         self._record(text)
 
     def _show(self, text: str) -> None:
@@ -68,11 +71,11 @@ class Screen:
         self._bar.update(step - self._bar.n)
 
     def train_line(self, row: dict[str, Any]) -> None:
-        """Show one training row: loss, perplexity, tau, tokens/s, time left."""
-        shown = {"loss": f"{row['loss_nats']:.3f}", "ppl": f"{row['perplexity']:.1f}"}
-        if "tau" in row:
-            shown |= {"tau": f"{row['tau']:.2f}", "H(pi)": f"{row['entropy']:.2f}"}
-        shown["tok/s"] = f"{row['tokens_per_s']:.0f}"
+        """Show one training row: loss, perplexity, how undecided pi is, tokens/s, time left."""
+        shown = {"loss": f"{row['loss_nats']:.3f}", "perplexity": f"{row['perplexity']:.1f}"}
+        if "entropy" in row:
+            shown["undecided"] = f"{row['entropy']:.0%}"
+        shown["tokens/s"] = f"{row['tokens_per_s']:,.0f}"
         self._bar.set_postfix(shown)
         done = self._work_N[row["step"]]
         left_over_done = (self._work_N[-1] - done) / (done - self._work_N[self._start])
@@ -80,19 +83,19 @@ class Screen:
         line = f"{self._title} {row['step']:>6}/{self._steps}  " + "  ".join(
             f"{name} {value}" for name, value in shown.items()
         )
-        line += f"  left {duration(left_s)}"
+        line += f"  {duration(left_s)} left"
         if self._bar.disable:
             self._show(line)
         self._record(line)
 
     def valid_line(self, row: dict[str, Any], train_perplexity: float | None) -> None:
         """Show one validation and add its row to the table of train.log."""
-        net = "" if row["net"] == "model" else f" ({row['net']} net)"
+        net = _NETS.get(row["net"], "")
         self._bar.clear()
         self._show(
             f"{self._title} {row['step']:>6}/{self._steps}  validation{net}: "
-            f"{row['nats_per_token']:.4f} nats, perplexity {row['perplexity']:.2f}"
-            f"{bits(row)} over {row['tokens']} tokens"
+            f"perplexity {row['perplexity']:.2f} ({row['nats_per_token']:.4f} nats/token"
+            f"{bits(row)}) on {row['tokens']:,} tokens"
         )
         if not self._table_started:
             self._record(_HEADER)

@@ -211,7 +211,7 @@ def _divergence(state: TrainState, loss_nats: float) -> str | None:
                 return f"{name} is not finite"
     for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
         if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
-            return f"the loss is {loss:.3g} nats"
+            return f"the loss is {loss:.3g} nats/token"
     return None
 
 

@@ -113,7 +113,7 @@ def _difference(folder: Path, saved: Any, identity: Identity) -> str:
     shown = [f"{key} is {_shown(old, key)} there and {_shown(new, key)} here" for key in keys[:4]]
     if "corpus" in keys and set(keys) <= {"corpus", "tokenizer"}:
         return (
-            f"{folder}: was begun with another text (its hash is {_shown(old, 'corpus')[:12]} "
+            f"{folder}: was started with another text (its hash is {_shown(old, 'corpus')[:12]} "
             f"there and {_shown(new, 'corpus')[:12]} here); use that text again (python-stdlib is "
             f"the library of the Python that runs, here {platform.python_version()}; tree is every "
             "file that data.tree chooses), or another --run directory"

@@ -167,9 +167,9 @@ class Trainer:
         }
         device = next(self.state.model.parameters()).device
         differences = record_resume(self.folder, device, step, settings)
-        text = f"goes on from step {step} of {self.steps}"
+        text = f"resumes from step {step} of {self.steps}"
         if differences:
-            text += f"; not exactly as it would have: {'; '.join(differences)}"
+            text += f"; not exactly as without the interruption: {'; '.join(differences)}"
         return text
 
     def _hooks(

@@ -42,8 +42,8 @@ def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folde
     full = base / expanduser(path)
     if not full.exists():
         return (
-            f"{full}: no such {kind}; relative paths start from {base.resolve()}: start "
-            f"from where it lies, or --set {key}=PATH"
+            f"{full}: no such {kind}; relative paths start from {base.resolve()}: run "
+            f"the command from another folder, or --set {key}=PATH"
         )
     if not (full.is_file() if kind == "file" else full.is_dir()):
         return f"{full}: is not a {kind}; give the path of one"

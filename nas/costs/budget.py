@@ -56,9 +56,11 @@ def parse_amount(cost: str, given: str | float, reference: str = "derive.referen
     if match is None or match[2] not in {"x", *units}:
         names = ", ".join(name for name in units if name)
         bare = ", or a plain number" if "" in units else ""
+        percent = re.fullmatch(r"\s*(\d+\.?\d*)\s*%\s*", text)
+        hint = f"; did you mean {float(percent[1]) / 100:g}x?" if percent else ""
         raise ValueError(
             f"expected an amount such as 0.65x (of {reference}) or {example}; units are x, "
-            f"{names}{bare}; found {given!r:.40}"
+            f"{names}{bare}; found {given!r:.40}{hint}"
         )
     value = float(match[1])
     if not 0 < value < float("inf"):
@@ -160,9 +162,9 @@ class Budget:
             elif not limit.holds(cheapest):
                 from model import layout_letters
 
-                words = f"no layout keeps {self.shown(name, limit.most)}: the cheapest one, "
+                words = f"no layout is within {self.shown(name, limit.most)}: the cheapest, "
                 words += f"{layout_letters(cheapest)}, has "
-                words += f"{self.shown(name, limit.cost(cheapest))}; give more room"
+                words += f"{self.shown(name, limit.cost(cheapest))}; give a larger budget"
             else:
                 continue
             problems.append(f"{self.key.format(name)}: {words}")

@@ -202,18 +202,18 @@ def time_in_turn(
         round_s = sum(ms if ms >= _SHORT_MS else 2 * ms for ms in rows[0]) / 1e3
         if len(rows) == 1 and rounds * round_s > _LONG_S:
             took = duration(rounds * round_s)
-            say(f"measuring: about {took} for {rounds} rounds of {len(passes)} models")
+            say(f"measuring {len(passes)} models in {rounds} rounds: about {took}")
     times = dict(zip(passes, np.array(rows).T, strict=True))
     if (spread := spread_of(times)) > MOST_SPREAD:
-        unsure = f"by {spread:.0%} (at most {MOST_SPREAD:.0%}) a median is not sure"
+        unsure = f"a median is uncertain by {spread:.0%} (at most {MOST_SPREAD:.0%} is allowed)"
         if not take_unsure:
             raise Unsteady(
                 f"times vary too much: {unsure} after {len(rows)} rounds; start the same command "
-                "again when others use the machine less, with a lower run.threads or a higher "
+                "again when the machine is less busy, with a lower run.threads or a higher "
                 "costs.repeats; limit flops, which are counted; or set costs.take_unsure=true, "
                 "which marks the figures"
             )
-        say(f"warning: {unsure}; the times are taken all the same (costs.take_unsure)")
+        say(f"warning: {unsure}; the times are used all the same (costs.take_unsure)")
     return times
 
 
@@ -270,7 +270,7 @@ def measure_latency(
         f"{key['threads']} threads, {key['batch']} x {key['segment']} tokens"
     )
     if (spread := spread_of(times)) > MOST_SPREAD:
-        note += f"; unsure by {spread:.0%}"
+        note += f"; uncertain by {spread:.0%}"
     medians = {name: float(np.median(ms_N)) for name, ms_N in times.items()}
     known = {name: median_interval(ms_N) for name, ms_N in times.items()}
     intervals = {name: interval for name, interval in known.items() if interval is not None}

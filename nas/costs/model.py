@@ -63,7 +63,7 @@ class WorkloadTimes(Section):
             return None
         which = "held-out" if self.held_out else "fitted"
         return (
-            f"the table may not be trusted: of {len(self.held_out or self.wholes)} {which} layouts "
+            f"the table is unreliable: of {len(self.held_out or self.wholes)} {which} layouts "
             f"the mean error is {error:.1%} (at most {MOST_ERROR:.0%}) and Kendall's tau {tau:.2f} "
             f"(at least {LEAST_TAU}); measure it again, with a larger costs.repeats (tools.latency)"
         )
@@ -100,7 +100,7 @@ def read_table(path: Path, key: Mapping[str, Any], remedy: str) -> CostTable:
     for name in sorted(ours.keys() | theirs.keys()):
         if theirs.get(name) != ours.get(name):
             was, here = (f"{one.get(name)!s:.80}" for one in (theirs, ours))
-            raise ValueError(f"{path}: was measured with {name} {was}, here it is {here}; {remedy}")
+            raise ValueError(f"{path}: measured with {name} {was}, here it is {here}; {remedy}")
     try:
         return CostTable.model_validate(content)
     except ValidationError as error:
@@ -181,7 +181,7 @@ def spread_layouts(
 _FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1
 # A name that no layout has.
 REFERENCE = "the reference"
-_MEASURE_HERE = "give costs.table another name, or leave it out: it is measured here"
+_MEASURE_HERE = "give costs.table another name, or leave it out to measure here"
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class CostModel:
         """
         table = self.kept()
         if self.take_unsure:
-            say("warning: costs.take_unsure: times of the table may be less sure than others'")
+            say("warning: costs.take_unsure: times in the table may be uncertain")
         for name in workloads:
             if name not in table.workloads:
                 table = self.keep(table.with_workload(name, self.measure(name)))

@@ -106,12 +106,12 @@ def _mean_alpha(request: Request, path: Path) -> tuple[Array, int, int]:
     searched = [str(label) for label in arrays["labels"]]
     if searched != labels or alpha_NLC.shape[1] != request.slots:
         raise ValueError(
-            f"{path}: {alpha_NLC.shape[1]} slots of {searched}, the experiment has "
+            f"{path}: {alpha_NLC.shape[1]} blocks of {searched}, the experiment has "
             f"{request.slots} of {labels}; use the search's own experiment"
         )
     if len(alpha_NLC) < request.search_steps:
         raise ValueError(
-            f"{path}: the search stands at step {len(alpha_NLC)} of "
+            f"{path}: the search is at step {len(alpha_NLC)} of "
             f"{request.search_steps}; start search.py again to finish it"
         )
     last = math.ceil(request.config.average * len(alpha_NLC))
@@ -151,7 +151,7 @@ def _likeliest(request: Request, searched: Searched) -> Iterator[Ranked]:
 
 
 def _no_layout(method: str, request: Request) -> ValueError:
-    return ValueError(f"{method}: no layout keeps all of {request.must_keep}; give more room")
+    return ValueError(f"{method}: no layout is within {request.must_keep}; allow more")
 
 
 def top_k(request: Request) -> Derived:
@@ -177,8 +177,8 @@ def sampled(request: Request) -> Derived:
             scores.add(choice)
     if not scores.considered:
         raise ValueError(
-            f"sampled: none of {config.samples} draws keeps {request.must_keep}; give more room, "
-            "or more derive.samples, or take derive.method top_k"
+            f"sampled: none of {config.samples} draws is within {request.must_keep}; allow "
+            "more, or give more derive.samples, or take derive.method top_k"
         )
     return scores.derived(f"{config.samples} draws of seed {config.seed} from pi of")
 
@@ -283,7 +283,7 @@ class Scores:
 
     def __post_init__(self) -> None:
         self.searched = read_searches(self.request, self.method)
-        say(f"{self.method}: at most {self.most} layouts are scored")
+        say(f"{self.method}: layouts to score: at most {self.most}")
 
     @property
     def full(self) -> bool:
@@ -338,8 +338,8 @@ class Scores:
         best = self.considered[choice]
         count = len(self.considered)
         say(
-            f"{self.method}: {count} layouts scored, best {best.score.nats_per_token:.4f} nats: "
-            f"{layout_letters(best.layout)}"
+            f"{self.method}: layouts scored: {count}, best "
+            f"{layout_letters(best.layout)}: {best.score.nats_per_token:.4f} nats/token"
         )
         layouts = (self.request.networks.layout(choice) for choice in self.best(MOST_RANKED))
         evidence = self.searched.evidence(

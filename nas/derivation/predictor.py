@@ -230,11 +230,11 @@ class Predictor:
         """See `Method`."""
         features, probed = features_of(space, self.priors), list[int]()
         finals = min(self.finalists + 1, len(space)) * len(self.final_seeds)
-        words = "predictor: short trainings, then the best networks and the best rule"
+        words = "predictor: short trainings, then the best layouts and the best hand-written one"
         train.foresee(words, min(self.cap, len(space)), finals)
         for batch in self.batches(space, features, train.results, probed):
             numbers = f"{len(probed) + 1} to {len(probed) + len(batch)} of at most {self.cap}"
-            train.say(f"predictor: probes {numbers}, of {len(space):,} networks")
+            train.say(f"predictor: short trainings {numbers}; {len(space):,} layouts are possible")
             train(batch, "half", [PROBE_SEED])
             probed += batch
         known = {one: nats for one, nats in train.results.items() if one.length == "half"}
@@ -242,7 +242,7 @@ class Predictor:
         rules = sorted(space.rule_of, key=lambda number: (mean_N[number], number))
         best = mean_N.argsort(kind="stable").tolist()[: self.finalists]
         chosen = list(dict.fromkeys([*best, *rules[:1]]))
-        words = f"predictor: {len(probed)} probes done; the best networks and the best rule"
+        words = f"predictor: {len(probed)} short ones done; now the best and the best hand-written"
         train.foresee(words, 0, len(chosen) * len(self.final_seeds))
         train(chosen, "full", self.final_seeds)
         results = train.results
@@ -353,7 +353,7 @@ def predictor(request: Request) -> Derived:
     means, sds, foreseen = now.mean_N.tolist(), now.sd_N.tolist(), before.mean_N.tolist()
     beside = now.sd_beside_N(answer.network).tolist()
     words = (
-        f"predictor: best of {len(space):,} networks by {len(probes)} trainings of half and "
+        f"predictor: the best of {len(space):,} layouts by {len(probes)} trainings of half and "
         f"{len(train.results) - len(probes)} of full length"
     )
     numbers = range(len(space))

@@ -71,9 +71,9 @@ def networks_by_score(
         looked_at += 1
         if others and looked_at > _MOST_LOOKED_AT:
             raise ValueError(
-                f"budget: {_MOST_LOOKED_AT:,} beginnings of layouts were looked at; with "
-                "model.tie_blocks a budget of parameters does not add up over the slots: give a "
-                "larger one, or fewer slots"
+                f"budget: no layout found among {_MOST_LOOKED_AT:,} beginnings; with "
+                "model.tie_blocks a budget of parameters does not add up over the blocks: give a "
+                "larger one, or fewer blocks"
             )
         for k, value in enumerate(score_LC[len(choice)]):
             wait((*choice, k), score + float(value), code + bound.step_C[k])
@@ -112,7 +112,7 @@ class _Bound:
         # A code has a digit for every group but the first, in 63 bits.
         if states > _MOST_STATES or self._base ** (len(groups) - 1) >= 2**63:
             raise ValueError(
-                f"budget: {len(groups)} candidates of different costs in {slots} slots make "
+                f"budget: {len(groups)} candidates of different costs in {slots} blocks make "
                 f"{states:,} states, at most {_MOST_STATES:,} are looked at; take fewer candidates"
             )
         self.step_C = [self._base**group if group else 0 for group in self._group_C]

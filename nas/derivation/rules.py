@@ -125,7 +125,7 @@ def sandwich(request: Request) -> Derived:
     slots, k = request.slots, sandwich_ends(request.config, request.slots)
     if 2 * k > slots:
         raise ValueError(
-            f"sandwich: derive.k {k} must be at most half of {slots} slots; leave it out"
+            f"sandwich: derive.k {k} must be at most half of {slots} blocks; leave it out"
         )
     middle = set(range(k, slots - k, 2))
     return _by_rule(request, f"sandwich, k = {k}", set(range(k)) | middle)
@@ -159,6 +159,6 @@ def random_layout(request: Request) -> Derived:
     drawn = request.networks.drawn(request.slots, request.config.seed)
     choice = next(filter(request.allowed, drawn), None)
     if choice is None:
-        raise ValueError(f"random: no draw is within {request.must_keep}; give more room")
+        raise ValueError(f"random: no draw is within {request.must_keep}; allow more")
     evidence = Evidence(method=f"random, seed {request.config.seed}{request.budget_words}")
     return Derived(layout=request.networks.layout(choice), evidence=evidence)

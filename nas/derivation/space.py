@@ -57,7 +57,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     )
     choices = [*islice(networks.first_forms(allowed), None if listed else DRAWN)]
     if not choices:
-        raise ValueError(f"no layout keeps all of {request.must_keep}; give more room")
+        raise ValueError(f"no layout is within {request.must_keep}; allow more")
     number_of = {options[k]: n for n, k in enumerate(adding)}
     kind_NL = np.full((len(choices), slots), NONE, dtype=np.int8)
     for row_L, choice in zip(kind_NL, choices, strict=True):

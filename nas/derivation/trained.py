@@ -47,8 +47,10 @@ class Trained:
         """See `Method`."""
         first, *others = self.seeds
         named, results = self.named(space), train.results
-        again = min(self.again + any(n in space.rule_of for n in named), len(named))
-        words = f"trained: networks of rules and searches ({len(named)})"
+        rules = sum(number in space.rule_of for number in named)
+        # The best rule is one of the best anyway where too few others could be better.
+        again = min(self.again + (0 < rules <= len(named) - self.again), len(named))
+        words = f"trained: {len(named)} hand-written and searched layouts"
         words += ", then the best of them again" if others else ""
         train.foresee(words, 0, len(named) + again * len(others))
         train(named, "full", [first])
@@ -114,14 +116,14 @@ def trained(request: Request) -> Derived:
     named = method.named(space)
     if not named:
         raise ValueError(
-            "trained: no rule of attention and dense is among the candidates and within "
-            "derive.budget, and there is no search that proposes others; give a larger budget, or "
-            "search first"
+            "trained: no hand-written layout of attention and dense is possible with these "
+            "candidates within derive.budget, and there is no search that proposes others; give a "
+            "larger budget, or search first"
         )
     answer = method(space, train)
     words = (
-        f"trained: best of {len(named)} networks of rules and searches by {len(train.results)} "
-        "trainings of full length"
+        f"trained: the best of {len(named)} hand-written and searched layouts by "
+        f"{len(train.results)} trainings of full length"
     )
     expected = method.expected(train.results)
     return derived_by(space, train.results, answer, words, expected, expected)

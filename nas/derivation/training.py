@@ -155,10 +155,10 @@ def training_noise(
 def beside_the_best_rule(space: Space, answer: Answer) -> str:
     """How the answer stands beside the best rule, or that a rule is the answer."""
     if answer.best_rule is None:
-        return "no rule is within reach"
+        return "no hand-written layout is within the limits"
     name = space.rule_of[answer.best_rule]
     if answer.network == answer.best_rule:
-        return f"the rule is the answer: {name}"
+        return f"it is a hand-written layout, {name}"
     lead, sd = answer.lead
     rule = f"{space.letters(answer.best_rule)} ({name})"
-    return f"{lead:.4f} nats (sd {sd:.4f}) better than the best rule, {rule}"
+    return f"{lead:.4f} nats/token (sd {sd:.4f}) better than the best hand-written one, {rule}"

@@ -55,13 +55,13 @@ class BudgetedDerivation:
             if not use.over:
                 return _chosen(derived, layout), use.times
         least = min(used, key=lambda layout: max(used[layout].over.values()))
-        which = f"the nearest of {len(used)} that were measured"
+        which = f"the nearest of {len(used)} measured"
         remedy = "or measure the table again (tools.latency)"
         if is_rule:
             which = derived.evidence.method
             remedy = f"or a method that chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"
         raise ValueError(
-            f"derive.budget: {layout_letters(least)} ({which}) is over {self.words}: "
+            f"derive.budget: {layout_letters(least)} ({which}) exceeds {self.words}: "
             f"{over_text(used[least].over)}; give a larger one, {remedy}"
         )
 
@@ -98,7 +98,7 @@ class BudgetedDerivation:
         # The width that first reaches a limit; a cost that does not rise limits nothing.
         rising = [name for name in one if two[name] > one[name]]
         if not rising:
-            say(f"derive.fill: width costs nothing of {', '.join(one)}, so nothing is widened")
+            say(f"derive.fill: width does not change {', '.join(one)}, so nothing is widened")
             return None
         more = max(0.0, min((1.0 - one[name]) / (two[name] - one[name]) for name in rising))
         for _ in range(_TRIES):
@@ -108,10 +108,10 @@ class BudgetedDerivation:
             use = self.costs.use(self.budget, [wider])[wider]
             if not use.over:
                 factor = sum(dense_widths(wider)) / sum(dense_widths(layout))
-                return wider, use.times, f"d_ffn filled to {factor:.2f}x"
-            say(f"{layout_letters(wider)} is over its {over_text(use.over)}; narrower is tried")
+                return wider, use.times, f"d_ffn widened to {factor:.2f}x"
+            say(f"{layout_letters(wider)} exceeds {over_text(use.over)}; trying a narrower one")
             more *= _NARROWER / max(use.over.values())
-        say("derive.fill: no wider layout kept the budget, so nothing is widened")
+        say("derive.fill: no wider layout is within the budget, so nothing is widened")
         return None
 
 
@@ -120,7 +120,7 @@ def _chosen(derived: Derived, layout: Layout) -> Derived:
     if layout == derived.layout:
         return derived
     place = derived.ranked.index(layout) + 1
-    method = f"{derived.evidence.method}; number {place}, as those before it were over the budget"
+    method = f"{derived.evidence.method}; number {place}, as better ones exceeded the budget"
     score = next((one.score for one in derived.considered if one.layout == layout), None)
     update = {"method": method, "inherited": None if score is None else score.measured()}
     return replace(derived, layout=layout, evidence=derived.evidence.model_copy(update=update))

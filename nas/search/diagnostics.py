@@ -18,8 +18,8 @@ from utils.pi import margins, softmax
 # benchmarks/records/drift_warning.md, by benchmarks/guard_rates.py.
 MOST_NOTHING = 0.6
 COST_REMEDY = (
-    "Costs favour it whatever it predicts: bound its share (search.cost.most_nothing: 0.25, say), "
-    "or give a higher search.cost.target"
+    "Costs favour it whatever it predicts: bound its share (for example "
+    "search.cost.most_nothing=0.25), or give a higher search.cost.target"
 )
 MOST_OF_ONE = 0.95
 LEAST_MARGIN = 0.1
@@ -142,27 +142,27 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
         if plan is not None and plan.config.cost.target is not None:
             remedy = COST_REMEDY
         lines.append(
-            f"warning: candidates that add nothing have {shown.nothing_share:.0%} of pi (above "
-            f"{MOST_NOTHING:.0%}): the search collapses to identity. {remedy}"
+            f"warning: identity has {shown.nothing_share:.0%} of pi (above {MOST_NOTHING:.0%}): "
+            f"the search collapses to blocks that add nothing. {remedy}"
         )
     elif shown.one_share > MOST_OF_ONE:
         lines.append(
-            f"warning: {shown.one_label} has {shown.one_share:.0%} of pi in the mean of all slots: "
-            "every slot chose the same. Compare with a rule (derive.py --method interleaved) "
-            "before you believe it, and try a lower search.alpha.lr"
+            f"warning: {shown.one_label} has {shown.one_share:.0%} of pi, the mean of all blocks: "
+            "every block chose the same. Compare with a baseline (derive.py --method interleaved) "
+            "before you trust it, and try a lower search.alpha.lr"
         )
     if shown.mean_margin < LEAST_MARGIN:
         remedy = (
-            f"Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} makes pi surer and "
-            "the choice no better"
+            f"Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} makes pi more "
+            "certain but the choice no better"
         )
         if plan is not None and plan.alpha_peak_lr < plan.alpha_auto_lr:
             remedy = (
                 f"Raise search.alpha.lr, which is {plan.alpha_peak_lr:.3g}, to "
-                f"{plan.alpha_auto_lr:.3g} (what auto is here)"
+                f"{plan.alpha_auto_lr:.3g} (the value of auto here)"
             )
         lines.append(
-            f"warning: pi hardly moved: the mean margin is {shown.mean_margin:.3f} (below "
+            f"warning: pi hardly moved: its mean margin is {shown.mean_margin:.3f} (below "
             f"{LEAST_MARGIN}). {remedy}"
         )
         return lines
@@ -170,14 +170,13 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
     weak_L, unknown_L = shown.directed_L < LEAST_DIRECTED, np.isnan(shown.directed_L)
     if weak_L.sum() > len(weak_L) / 2:
         lines.append(
-            f"warning: in {weak_L.sum()} of {len(weak_L)} slots alpha moved as noise would move it "
-            f"(median t of its increments there {np.median(shown.directed_L[weak_L]):.1f}, below "
-            f"{LEAST_DIRECTED}): the choice there says little. Compare with other seeds and a "
-            "placebo (docs/reading_results.md)"
+            f"warning: in {weak_L.sum()} of {len(weak_L)} blocks alpha moved as noise would move "
+            f"it (median t statistic {np.median(shown.directed_L[weak_L]):.1f}, below "
+            f"{LEAST_DIRECTED}): the choice there says little. Compare with other seeds"
         )
     elif unknown_L.any() and (weak_L | unknown_L).sum() > len(weak_L) / 2:
         lines.append(
-            f"warning: in {unknown_L.sum()} of {len(weak_L)} slots alpha moved for too few steps "
+            f"warning: in {unknown_L.sum()} of {len(weak_L)} blocks alpha moved for too few steps "
             "to tell a choice from noise. Search for more steps, with a "
             f"search.alpha.lr of at most {MOST_ALPHA_LR}"
         )

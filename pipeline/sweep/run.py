@@ -76,7 +76,7 @@ def join_sweep(experiment: Experiment, run_dir: Path, workers: int) -> None:
     with reached(sweep.storage):
         study = join_study(sweep, plan.inputs())
         if all(entry.finished for entry in entries(study)):
-            announce(f"sweep {sweep.run}: every trial has ended; nothing is left for a worker")
+            announce(f"sweep {sweep.run}: every trial has ended, so a worker has nothing to do")
             return
         run_trials(sweep, study, plan, workers)
 
@@ -104,7 +104,7 @@ def run_trials(sweep: Sweep, study: optuna.Study, plan: RunPlan, workers: int) -
         return process
 
     deaths = left * (config.retries + 2)
-    progress = Progress(sweep, found)
+    progress = Progress(sweep, found, workers)
     with StopRequest().listening() as stop:
         processes = [start(place) for place in range(workers if left else 0)]
         try:
@@ -112,7 +112,7 @@ def run_trials(sweep: Sweep, study: optuna.Study, plan: RunPlan, workers: int) -
                 time.sleep(_POLL_S)
                 for place, process in enumerate(processes):
                     if process.exitcode in (1, USELESS) or not deaths:
-                        raise ValueError("a worker could not go on; its message stands above")
+                        raise ValueError("a worker failed; its message is above")
                     if process.exitcode not in (None, DONE):
                         deaths -= 1
                         processes[place] = start(place)
@@ -131,8 +131,8 @@ def run_trials(sweep: Sweep, study: optuna.Study, plan: RunPlan, workers: int) -
 class Progress:
     """Prints news of a sweep; what had ended at its making is known from an earlier command."""
 
-    def __init__(self, sweep: Sweep, found: Sequence[Entry]) -> None:
-        self._sweep = sweep
+    def __init__(self, sweep: Sweep, found: Sequence[Entry], workers: int = 1) -> None:
+        self._sweep, self._workers = sweep, workers
         self._seen = {attempt.number for _, attempt in _ended(found)}
         self._before, self._began_s = len(self._seen), time.monotonic()
         self._warnings = set[str]()
@@ -146,9 +146,10 @@ class Progress:
         new = [(of, attempt) for of, attempt in _ended(found) if attempt.number not in self._seen]
         self._seen |= {attempt.number for _, attempt in new}
         ended = sum(entry.finished for entry in found)
-        each_s = (time.monotonic() - self._began_s) / max(1, len(self._seen) - self._before)
-        left = len(found) - ended
-        more = f"  (about {duration(each_s * left)} left)" if left else ""
+        left, done = len(found) - ended, len(self._seen) - self._before
+        beside = min(-done % self._workers, left)  # which end at about the same time
+        left_s = (time.monotonic() - self._began_s) / max(1, done + beside) * (left - beside)
+        more = f"; about {duration(left_s)} left" if left > beside else ""
         lately = {entry.number for entry, _ in new}
         for entry in found:
             if not entry.finished or entry.number in lately:

@@ -21,11 +21,11 @@ NAMES = (
     "interleaved-short-of-the-rest", "interleaved-ffn344", "sandwich-k-3",
 )  # fmt: skip
 WARNINGS = [
-    "warning: in 5 of 8 slots alpha moved as noise would move it (median t of its increments "
-    "there 1.7, below 2.5): the choice there says little. Compare with other seeds and a placebo",
-    "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2)",
-    "warning: this layout costs 7.0% more perplexity than pi's mixture (more than 3%); slots that "
-    "pi leaves open (margin below 0.1): 3, 4, 5, 6. Derive another by --method top_k",
+    "warning: in 5 of 8 blocks alpha moved as noise would move it (median t statistic 1.7, below "
+    "2.5): the choice there says little. Compare with other seeds",
+    "warning: one search says little about the next: try other seeds (--seeds 0,1,2)",
+    "warning: this layout has 7.0% more perplexity than pi's mixture (more than 3%); undecided "
+    "blocks (margin of pi below 0.1): 3, 4, 5, 6. Derive another by --method top_k",
 ]
 pytestmark = pytest.mark.skipif(
     not Path(BROWSER).exists(), reason="no chromium (apt-get install chromium) to open a page in"

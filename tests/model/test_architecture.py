@@ -129,11 +129,11 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "evidence": (
         lambda v: v["evidence"]["margins"].pop(),
-        "evidence.margins: 4 entries for 5 slots",
+        "evidence.margins: 4 entries for 5 blocks",
     ),
     "agreement": (
         lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "blocks": [1.0]}),
-        "evidence.agreement.blocks: 1 entries for 5 slots",
+        "evidence.agreement.blocks: 1 entries for 5 blocks",
     ),
     "path": (
         lambda v: v.update(name="../x"),

@@ -104,7 +104,7 @@ def test_a_stream_ends_before_the_id_that_ends_it_and_the_others_go_on() -> None
 
 def test_prompts_that_cannot_be_read_are_refused() -> None:
     for prompts in ([], [[1], []]):
-        with pytest.raises(ValueError, match="a prompt holds no id"):
+        with pytest.raises(ValueError, match="a prompt is empty"):
             generate(small(), prompts, 3)
     with pytest.raises(
         ValueError, match=f"ids from {VOCABULARY} to {VOCABULARY}, but the vocabulary"

@@ -70,7 +70,7 @@ def test_what_is_wrong_with_letters_is_named_by_the_letter(text: str, words: str
 
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_layout_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="names no slot"):
+    with pytest.raises(ValueError, match="names no block"):
         parse_layout(text, CANDIDATES)
 
 

@@ -164,8 +164,8 @@ def test_a_model_loads_where_only_this_package_can_be_imported(saved: Path) -> N
 @pytest.mark.parametrize(
     ("layout", "options", "message"),
     [
-        ("d i", {"memory": 3}, r"memory: no slot of argmax \(layout d i\) has it"),
-        ("a d", {"d_ffn": 3}, r"d_ffn: no slot of argmax \(layout a d\) has it"),
+        ("d i", {"memory": 3}, r"memory: no block of argmax \(layout d i\) has it"),
+        ("a d", {"d_ffn": 3}, r"d_ffn: no block of argmax \(layout a d\) has it"),
         ("a", {"memory": "3"}, "memory: Input should be a valid integer"),
     ],
 )

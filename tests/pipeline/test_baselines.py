@@ -60,8 +60,8 @@ def test_every_baseline_of_equal_cost_costs_what_the_chosen_layout_costs(
 def test_a_remark_says_which_baselines_have_less() -> None:
     shares = {"random-0": 0.971, "interleaved-3": 0.8333, "sandwich-3-k1": 0.969}
     assert of_equal_cost("flops", shares) == (
-        "baselines of equal cost have its flops, within 3%; these have less: interleaved-3 0.833x, "
-        "sandwich-3-k1 0.969x"
+        "baselines of equal cost have the flops of the chosen layout, within 3%; these have "
+        "less: interleaved-3 0.833x, sandwich-3-k1 0.969x"
     )
 
 
@@ -78,7 +78,7 @@ def test_measured_shares_are_times_over_the_chosen_ones_in_the_order_asked_for(
     of_chosen = 0.4 + 1.0 + 0.5 + 0.01 + 0.5
     expected = [4.4 / of_chosen, 0.93 / of_chosen, 4.4 / of_chosen]
     assert asked.measured(some) == pytest.approx(expected)
-    line = "measuring latency of 2 layouts and the chosen one, in turn\n"
+    line = "measuring latency of 2 layouts and the chosen one in turn\n"
     assert line in capsys.readouterr().err
     assert [asked.predicted(one) for one in some] == pytest.approx(expected)
 

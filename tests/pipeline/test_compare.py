@@ -88,8 +88,8 @@ def test_an_baseline_that_is_the_network_of_another_stands_once_and_is_not_train
     entries = entries_of(plan_of(experiment_file, folder, candidates, baselines, "derive.p=2"))
     said = capsys.readouterr().out.splitlines()
     assert said == [
-        "interleaved = layout-a-dense_too-a-d: one network, trained and shown once",
-        "par-2 = sandwich-2: one network, trained and shown once",
+        "interleaved = layout-a-dense_too-a-d: the same network, trained and shown once",
+        "par-2 = sandwich-2: the same network, trained and shown once",
     ]
     names = [entry.architecture.name for entry in entries]
     assert names == ["layout-a-dense_too-a-d", "sandwich-2"]
@@ -115,7 +115,7 @@ def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
     baselines = "compare.baselines=[interleaved, par, sandwich, permuted]"
     entries = entries_of(plan_of(experiment_file, tmp_path / "run", *given, baselines))
     assert capsys.readouterr().out.splitlines()[:3] == [
-        f"{rule}: left out, it needs {needs} among model.candidates"
+        f"{rule}: left out, as it needs {needs} among model.candidates"
         for rule in ("interleaved", "par", "sandwich")
     ]
     assert [entry.kinds for entry in entries] == [[], ["permuted"]]

@@ -59,7 +59,7 @@ def test_a_table_that_may_not_be_trusted_is_warned_of_wherever_it_comes_from(
     for one in (plan, plan, plan_with(f"costs.table={given}")):
         capsys.readouterr()
         table = cost_model(one).table(["latency"])
-        assert "warning: latency: the table may not be trusted: " in capsys.readouterr().err
+        assert "warning: latency: the table is unreliable: " in capsys.readouterr().err
         replace(cost_model(plan), path=given).keep(table)
 
 
@@ -87,8 +87,8 @@ def test_a_given_table_must_be_of_this_machine_and_what_it_lacks_is_added(
     assert len(clock.asked) == measured + 1, "whole layouts alone"
     line = refused(derive, capsys, searched, *given, *settings("costs.batch=2"))
     assert line == (
-        f"{cached}: was measured with batch 1, here it is 2; give costs.table another name, or "
-        "leave it out: it is measured here"
+        f"{cached}: measured with batch 1, here it is 2; give costs.table another name, or "
+        "leave it out to measure here"
     )
     derived(searched, *given, *settings("derive.budget.decode=0.7x"))
     assert read_object(cached)["workloads"].keys() == {"latency", "decode"}

@@ -60,7 +60,7 @@ def test_no_layout_is_derived_from_the_pi_of_another_text(
 ) -> None:
     said = refused(derive.main, capsys, *another_text(searched), "--method", method)
     line = said.splitlines()[-1]
-    assert line.startswith(f"{searched / 'search/seed-0'}: was begun with another text (its hash")
+    assert line.startswith(f"{searched / 'search/seed-0'}: was started with another text (its hash")
     assert line.endswith("or another --run directory")
     assert not (searched / "architecture.json").exists()
     assert not (searched / "architectures").exists()
@@ -78,7 +78,7 @@ def test_no_command_reads_a_search_of_another_text(
 ) -> None:
     assert derive.main([str(searched), "--method", "interleaved"]) == 0
     said = refused(main, capsys, *another_text(searched), *arguments)
-    assert f"{searched / 'search/seed-0'}: was begun with another text" in said
+    assert f"{searched / 'search/seed-0'}: was started with another text" in said
 
 
 def test_each_of_several_searches_is_looked_at(

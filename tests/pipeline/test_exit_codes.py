@@ -54,8 +54,8 @@ def test_other_errors_of_torch_keep_their_traceback() -> None:
         (FileNotFoundError(2, "No such file or directory", "x y"), 2, "x y: No such file or"),
         (OSError("full"), 2, "full"),
         (Diverged("all 3 trainings diverged"), 3, "all 3 trainings diverged"),
-        (Stopped(15), 143, "stopped by SIGTERM; the state is saved. Go on with:"),
-        (KeyboardInterrupt(), 130, "interrupted; what was written until then is kept. Go on with:"),
+        (Stopped(15), 143, "stopped by SIGTERM; the state is saved. Resume with:"),
+        (KeyboardInterrupt(), 130, "interrupted; what was written is kept. Resume with:"),
     ],
 )
 def test_a_known_ending_is_a_line_and_a_code(
@@ -70,7 +70,7 @@ def test_a_known_ending_is_a_line_and_a_code(
     said = capsys.readouterr().err
     assert said.startswith(line)
     assert "secret" not in said
-    if "Go on with" in line:
+    if "Resume with" in line:
         assert "sweep.py x.yaml --set 'sweep.storage=postgresql://u:***@h/db'" in said
         assert "# put the password in the place of ***" in said
 
@@ -105,5 +105,5 @@ def test_a_run_that_ran_out_of_memory_goes_on_with_the_remedy(
         patched.setattr(SearchStep, "__call__", greedy)
         assert "run.recompute=true" in refused(search, capsys, *arguments, code=3)
     run(search, *arguments, *settings("run.recompute=true"))
-    assert "goes on from step " in capsys.readouterr().out
+    assert "resumes from step " in capsys.readouterr().out
     assert_same(searched / SEARCH, tmp_path / "hungry" / SEARCH)

@@ -58,8 +58,8 @@ def test_a_counted_budget_is_filled_exactly(searched: Path) -> None:
     assert architecture.evidence.method == "layout"
     factor = width / plan.experiment.model.d_ffn
     assert architecture.evidence.budget == (
-        f"parameters 0.9x (x of interleaved); d_ffn filled to {factor:.2f}x, not trained or scored "
-        "so wide"
+        f"parameters 0.9x (x of interleaved); d_ffn widened to {factor:.2f}x after the "
+        "choice of the layout"
     )
     run(retrain, searched)
     model = load_model(searched / "model")
@@ -120,7 +120,7 @@ def test_a_cost_that_no_width_changes_widens_nothing(
                            "derive.budget.cache=0.5x")  # fmt: skip
     assert architecture.letters() == "a d d i"
     assert not architecture.name.endswith("filled")
-    assert "width costs nothing of cache, so nothing is widened" in capsys.readouterr().err
+    assert "width does not change cache, so nothing is widened" in capsys.readouterr().err
 
 
 def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chosen_by(
@@ -144,7 +144,7 @@ def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chose
     assert architecture.letters() == "d d i i"
     (timed,) = architecture.costs.times
     assert timed.ms <= timed.most_ms
-    assert "no wider layout kept the budget" in capsys.readouterr().err
+    assert "no wider layout is within the budget" in capsys.readouterr().err
 
 
 def test_there_must_be_something_to_fill(searched: Path, capsys: Any) -> None:

@@ -53,8 +53,8 @@ def test_a_front_of_a_counted_cost(searched: Path, capsys: pytest.CaptureFixture
     counts = {row["layout"].count("i") for row in rows}
     assert len(counts) >= 3, "of every cost"
     shown = capsys.readouterr().out
-    assert "x of interleaved" in shown
-    assert "what a training gives is another matter" in shown
+    assert "times reference: multiple of interleaved" in shown
+    assert "with the SuperNet's weights, not those of a training" in shown
     assert not (searched / "architecture.json").exists(), "nothing is chosen"
     names = json.loads((searched / "pareto.json").read_text())["front"]
     chosen = load_architecture(searched / f"architectures/{names[0]}.json")

@@ -95,9 +95,9 @@ def test_several_seeds_are_one_command_and_keep_their_model_once(
         assert names == ["model/model.safetensors"]
     assert before == [path.stat().st_mtime_ns for one in folders for path in one.iterdir()]
     shown = capsys.readouterr().out
-    assert "trained already: 2 of 2" in shown
-    assert shown.count("best at step") == 2
-    assert "seed 1: best at step" in shown
+    assert "already trained: 2 of 2" in shown
+    assert shown.count("test perplexity") == 2
+    assert f", seed 1 ({folders[1].parent.name})" in shown
     again = "retrain.steps is 25 there and 24 here"
     assert again in refused(retrain.main, capsys, derived, "--set", "retrain.steps=24")
 
@@ -127,7 +127,7 @@ def test_an_architecture_with_more_clusters_than_tokens_is_refused(
     content["blocks"][0]["clusters"] = 999
     saved.write_text(json.dumps(content))
     error = refused(retrain.main, capsys, experiment_file, "--run", folder)
-    assert "architecture.json: slots[0].clusters: 999 for" in error
+    assert "architecture.json: blocks[0].clusters: 999 for" in error
     assert "give fewer" in error
 
 

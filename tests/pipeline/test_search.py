@@ -139,9 +139,6 @@ def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
     said = capsys.readouterr().out
     wanted: Agreement = agreement([0, 1], means.argmax(2))
     assert 0 < sum(wanted.blocks) < 4
-    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(wanted.blocks))
-    assert (
-        "by the mean alpha of the last 15 of 30 steps of 2 searches, pairs of searches that "
-        in said
-    )
-    assert f"chose alike, by slot: {slots}\n" in said
+    blocks = "  ".join(f"{block}: {alike:.0%}" for block, alike in enumerate(wanted.blocks))
+    averaged = "the mean alpha of the last 15 of 30 steps of 2 searches"
+    assert f"pairs of searches that chose alike, by block ({averaged}): {blocks}\n" in said

@@ -20,7 +20,7 @@ from tests.runs import write_json
 from tests.test_pipeline import run
 
 AGREEMENT = Agreement.model_validate(SCORED["agreement"])
-NOISE = "warning: in 3 of 4 slots alpha moved as noise would move it"
+NOISE = "warning: in 3 of 4 blocks alpha moved as noise would move it"
 
 
 @pytest.mark.parametrize(("chance", "warned"), [(None, 0), (0.05, 0), (0.051, 1), (1.0, 1)])
@@ -48,9 +48,9 @@ def test_a_layout_read_off_pi_and_far_from_its_mixture_is_warned_of_with_a_remed
     assert gap_caveats(gap_evidence(1.03, margins)) == []
     (said,) = gap_caveats(gap_evidence(1.0487, margins))
     assert said.startswith(
-        "warning: this layout costs 4.9% more perplexity than pi's mixture (more than 3%)"
+        "warning: this layout has 4.9% more perplexity than pi's mixture (more than 3%)"
     )
-    assert "; slots that pi leaves open (margin below 0.1): 1, 3. Derive another" in said
+    assert "; undecided blocks (margin of pi below 0.1): 1, 3. Derive another" in said
     assert "--method top_k" in said
     assert "(more than 3%). Derive another" in gap_caveats(gap_evidence(1.0487, [0.5] * 5))[0]
     assert gap_caveats(gap_evidence(1.0487, margins, inherited=SCORED["inherited"])) == []
@@ -91,7 +91,7 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         kept = json.loads((log.parent / "caveats.json").read_text())["caveats"]
         few, few_to_test, of_experiment, moved = kept
         assert of_experiment == wide
-        assert few.startswith("warning: valid has 938 tokens: the standard error of its nats is ")
+        assert few.startswith("warning: valid has 938 tokens: the standard error of its loss is ")
         assert few_to_test.startswith("warning: test has ")
         assert few not in said, "it is said before step 0"
         assert moved.startswith("warning: pi hardly moved")

@@ -15,7 +15,7 @@ def test_text_that_stands_in_the_training_text_is_warned_of(
     (tmp_path / "train.txt").write_text((tmp_path / "train.txt").read_text() + line)
     (tmp_path / "valid.txt").write_text(line * 50)
     summary = text_summary(plan_with())
-    assert "warning: 50 of 50 long lines of valid stand in the training text" in summary
+    assert "warning: 50 of 50 long lines of valid also occur in the training text" in summary
 
 
 def test_held_out_texts_of_few_tokens_are_warned_of_with_their_error(
@@ -28,7 +28,7 @@ def test_held_out_texts_of_few_tokens_are_warned_of_with_their_error(
     lines = [line for line in text_summary(plan).splitlines() if "standard error" in line]
     assert [line.split(" has ")[0] for line in lines] == ["warning: valid", "warning: test"]
     assert lines[0].startswith(f"warning: valid has {count:,} tokens: the standard error of its ")
-    assert f" about {3 / count**0.5:.2f}, and" in lines[0]
+    assert f" about {3 / count**0.5:.2f} nats/token, and" in lines[0]
     monkeypatch.setattr("pipeline.summary.LEAST_TOKENS", count)
     assert "standard error" not in text_summary(plan)
 
@@ -37,7 +37,7 @@ def test_a_step_that_reads_the_whole_text_is_said_with_what_it_reads(plan_with: 
     plan = plan_with("data.batch=16", "data.segment=5000", "data.evaluation_segment=8")
     train = len(plan.prepared.tokens["train"])
     summary = text_summary(plan)
-    assert f"streams: 16 x {(train - 1) // 16} tokens a step;" in summary
+    assert f"each step: 16 streams of {(train - 1) // 16} tokens;" in summary
     assert (
         f"warning: data.segment is 5000, and each of 16 streams has {(train - 1) // 16}" in summary
     )

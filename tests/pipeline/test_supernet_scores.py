@@ -135,8 +135,8 @@ def test_top_k_leaves_a_table_and_its_evidence(
     assert evidence.gap.one_hot == evidence.inherited
     ratio = math.exp(evidence.gap.one_hot.nats_per_token - evidence.gap.soft.nats_per_token)
     assert evidence.gap.ratio == pytest.approx(ratio, abs=1e-5)
-    assert "top_k: at most 5 layouts are scored" in shown.err
-    assert f"perplexity of one-hot over soft: {evidence.gap.ratio:.4f}" in shown.out
+    assert "top_k: layouts to score: at most 5" in shown.err
+    assert f"discretisation gap: {evidence.gap.ratio - 1:+.1%} perplexity" in shown.out
     before = (searched / "architecture.json").read_bytes()
     run(derive, searched, "--method", "top_k", "--set", "derive.top=5")
     assert (searched / "architecture.json").read_bytes() == before
@@ -216,7 +216,7 @@ def test_an_interrupted_derivation_scores_nothing_again_and_ends_the_same(
     shutil.copytree(searched, whole)
     undisturbed = passes_of([str(whole), *arguments[1:]])
     interrupted(derive.main, arguments, 4)
-    assert "interrupted; what was written until then is kept. Go on" in capsys.readouterr().err
+    assert "interrupted; what was written is kept. Resume with" in capsys.readouterr().err
     with (searched / SCORES).open("ab") as file:
         file.write(b'{"key": "torn')
     assert passes_of(arguments) == undisturbed - 4

@@ -71,7 +71,7 @@ def test_doubts_about_a_table_are_said(
 ) -> None:
     clock.off = 0.3
     Trainings().derive(plan, "trained")
-    assert "warning: latency: the table may not be trusted: " in capsys.readouterr().err
+    assert "warning: latency: the table is unreliable: " in capsys.readouterr().err
 
 
 def test_a_width_that_was_filled_afterwards_is_said_to_be_untrained(plan_with: PlanWith) -> None:
@@ -80,4 +80,4 @@ def test_a_width_that_was_filled_afterwards_is_said_to_be_untrained(plan_with: P
     assert filled.evidence is not None
     assert filled.evidence.budget is not None
     assert any(slot.label.startswith("dense_") for slot in filled.blocks)
-    assert filled.evidence.budget.endswith("x, not trained or scored so wide")
+    assert filled.evidence.budget.endswith("x after the choice of the layout")

@@ -68,7 +68,7 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     chosen = load_architecture(folder / "architecture.json")
     assert chosen.name == "trained-0"
     assert chosen.evidence is not None
-    assert "the rule is the answer" in chosen.evidence.method
+    assert "it is a hand-written layout" in chosen.evidence.method
     assert not (folder / "trainings/half").exists()
     assert (folder / "architectures/trained-0.csv").exists()
     assert (folder / "trainings.png").exists()
@@ -79,7 +79,10 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     assert '<a href="#trainings">' in page
     capsys.readouterr()
     run(retrain, folder)
-    assert "trained anew: by the trainings that chose this layout" in capsys.readouterr().out
+    assert (
+        "trained again from scratch: the trainings that chose this layout"
+        in capsys.readouterr().out
+    )
     before = len(jobs)
     run(derive, experiment_file, "--run", folder, "--method", "trained", *SMALL)
     assert len(jobs) == before, "nothing is trained twice"
@@ -158,7 +161,7 @@ def test_what_is_trained_is_not_trained_again(
 ) -> None:
     first = predict()
     count = len(jobs)
-    assert "trained already" not in "".join(capsys.readouterr())
+    assert "already trained" not in "".join(capsys.readouterr())
     before = tried(tmp_path / "run")
     assert predict() == first
     assert tried(tmp_path / "run") == before
@@ -172,7 +175,7 @@ def test_what_is_trained_is_not_trained_again(
     assert jobs[count:] == [jobs[2]]
     assert not left.exists()
     said = "".join(capsys.readouterr())
-    assert re.search(r"trained already: (\d+) of \1\n", said), "by the second one"
+    assert re.search(r"already trained: (\d+) of \1\n", said), "by the second one"
     # Of finals is known only later that they are there too.
     assert re.search(rf"\[1/\d\] {jobs[2]}: validation", said)
 
@@ -199,7 +202,7 @@ def test_probes_of_another_experiment_or_text_are_refused(
     for text in tmp_path.glob("*.txt"):
         text.write_text(text.read_text() + "More.\n")
     line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL)
-    assert "half: was begun with another text (its hash is " in line
+    assert "half: was started with another text (its hash is " in line
 
 
 def test_a_training_that_diverged_counts_and_is_not_begun_again(

@@ -271,7 +271,7 @@ def test_the_test_text_gives_the_figure_of_the_result(
     [
         ("--window 0", "--window: Input should be greater than or equal to 1"),
         ("--device cuda:99", "--device: cuda:99 is not there"),
-        ("--json FOLDER", "must be a file in a folder that is there"),
+        ("--json FOLDER", "must be a file in an existing folder"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -320,7 +320,7 @@ def test_a_tokenizer_of_another_model_is_refused(tool: Tool, folder: Path) -> No
 def test_a_model_without_memory_takes_none(tool: Tool, tmp_path: Path, text: Path) -> None:
     made = save_folder(tmp_path / "made", candidate("dense"), candidate("identity"))
     line = tool.refusal(made, "--data", text, "--memory", 3)
-    assert line == "--memory: no slot of made (layout d i) has it"
+    assert line == "--memory: no block of made (layout d i) has it"
     assert tool.table(made, "--data", text)[0][0] == "-"
 
 

@@ -43,6 +43,6 @@ def test_what_whole_layouts_say_of_a_table_is_measured_again_with_it(
         assert len(clock.asked[-1]) == 4 + 9 + count
         printed = capsys.readouterr().out
         assert f"{count} whole layouts held out" in printed
-        assert f"warning: the table may not be trusted: of {count} held-out layouts" in printed
+        assert f"warning: the table is unreliable: of {count} held-out layouts" in printed
     run(latency, experiment_file, "--workloads", "decode")
     assert len(clock.asked[-1]) == 4 + 9

@@ -94,7 +94,9 @@ def test_every_part_of_the_state_is_looked_at(
     state = trained(2)
     check_finite(state, 3.0, ALONE)
     for loss, shown in ((NAN, "nan"), (80.0, "80")):
-        with pytest.raises(Diverged, match=f"diverged at step 2: the loss is {shown} nats; lower"):
+        with pytest.raises(
+            Diverged, match=f"diverged at step 2: the loss is {shown} nats.token; lower"
+        ):
             check_finite(state, loss, ALONE)
     spoil(state)
     with pytest.raises(Diverged, match=f"diverged at step 2: {said}; lower optimiser.lr"):

@@ -108,13 +108,13 @@ def test_a_budget_below_the_cheapest_layout_is_refused() -> None:
     check(budget(flops="10"))
     with pytest.raises(
         ValueError,
-        match=r"^derive\.budget\.flops: no layout keeps 8 FLOPs per token \(0\.300x of interleav"
-        r"ed\): the cheapest one, i i i i, has 10 FLOPs per token \(0\.385x of interleaved\); "
-        r"give more room$",
+        match=r"^derive\.budget\.flops: no layout is within 8 FLOPs per token \(0\.300x of "
+        r"interleaved\): the cheapest, i i i i, has 10 FLOPs per token \(0\.385x of interleaved\); "
+        r"give a larger budget$",
     ):
         check(budget(flops="0.3x"))
     with pytest.raises(
-        ValueError, match=r"flops: no layout keeps 9 .*\nderive\.budget\.cache: "
+        ValueError, match=r"flops: no layout is within 9 .*\nderive\.budget\.cache: "
     ) as info:
         check(budget(flops="9", cache="9B"))
     assert len(str(info.value).splitlines()) == 2

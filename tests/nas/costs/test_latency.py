@@ -118,19 +118,21 @@ def test_ratios_that_are_not_sure_are_refused_with_remedies_or_taken_and_marked(
     clock(monkeypatch, noisy_ms)
     with pytest.raises(latency.Unsteady) as refusal:
         times(counted([], "one", "two"), 30)
-    assert re.match(r"times vary too much: by \d\d% \(at most 10%\)", str(refusal.value))
+    assert re.match(
+        r"times vary too much: a median is uncertain by \d\d% \(at most 10% is", str(refusal.value)
+    )
     for remedy in ("run.threads", "costs.repeats", "limit flops", "costs.take_unsure=true"):
         assert remedy in str(refusal.value)
     first, *_ = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"measuring: about \d:\d\d for 30 rounds of 2 models", first)
+    assert re.fullmatch(r"measuring 2 models in 30 rounds: about \d:\d\d", first)
     clock(monkeypatch, noisy_ms)
     passes = counted([], "one", "two")
     taken = latency.time_in_turn(passes, rounds=30, device=CPU, take_unsure=True)
     assert len(taken["one"]) == 30
     said = capsys.readouterr().err
-    assert "% (at most 10%) a median is not sure; the times are taken all the same" in said
+    assert "% (at most 10% is allowed); the times are used all the same" in said
     monkeypatch.setattr(latency, "time_in_turn", lambda *_, **__: taken)
-    assert re.search(r"tokens; unsure by \d\d%$", measure(30).note)
+    assert re.search(r"tokens; uncertain by \d\d%$", measure(30).note)
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():

@@ -98,7 +98,7 @@ def test_a_table_of_another_key_is_refused_with_both_values(
     tmp_path: Path, key: dict[str, Any], words: str
 ) -> None:
     path = write(tmp_path / "one.json", key)
-    with pytest.raises(ValueError, match=rf"one\.json: was measured with {words}") as info:
+    with pytest.raises(ValueError, match=rf"one\.json: measured with {words}") as info:
         table.read_table(path, KEY, "measure it again (tools.latency)")
     assert str(info.value).endswith("; measure it again (tools.latency)")
     assert "\n" not in str(info.value)

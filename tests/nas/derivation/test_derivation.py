@@ -79,7 +79,7 @@ def test_a_sandwich_fits_any_number_of_slots_and_costs_what_interleaved_costs(sl
 
 
 def test_sandwich_refuses_what_it_cannot_make() -> None:
-    with pytest.raises(ValueError, match=r"derive\.k 5 must be at most half of 8 slots"):
+    with pytest.raises(ValueError, match=r"derive\.k 5 must be at most half of 8 blocks"):
         derive("sandwich", 8, k=5)
 
 
@@ -149,13 +149,13 @@ def test_argmax_takes_the_mean_alpha_of_the_last_part_not_the_last_step(tmp_path
 def test_argmax_refuses_a_search_that_is_not_finished(tmp_path: Path) -> None:
     path = write(tmp_path / "pi.npz", np.zeros((4, 2, 3)), LABELS)
     request = Request(DeriveConfig(), tiny.candidates(*LABELS), 2, cost, {0: path}, search_steps=5)
-    with pytest.raises(ValueError, match=r"stands at step 4 of 5; start search\.py again"):
+    with pytest.raises(ValueError, match=r"is at step 4 of 5; start search\.py again"):
         method_of("argmax")(request)
 
 
 def test_argmax_refuses_a_search_of_other_slots_or_candidates(tmp_path: Path) -> None:
     path = write(tmp_path / "pi.npz", np.zeros((4, 2, 3)), LABELS)
-    with pytest.raises(ValueError, match=r"2 slots of .* the experiment has 3 of"):
+    with pytest.raises(ValueError, match=r"2 blocks of .* the experiment has 3 of"):
         derive("argmax", 3, path)
     path = write(tmp_path / "pi.npz", np.zeros((4, 2, 3)), ["dense", "attention", "identity"])
     with pytest.raises(ValueError, match="use the search's own experiment"):

@@ -125,7 +125,7 @@ def test_too_many_candidates_of_different_costs_are_refused() -> None:
     wide = [{"kind": "dense", "label": f"dense_{n}", "d_ffn": n} for n in range(1, 9)]
     candidates = tiny.candidates(*wide)
     cost = LayoutCost("flops", {one.label: float(n) for n, one in enumerate(candidates)})
-    with pytest.raises(ValueError, match=r"8 candidates of different costs in 64 slots make"):
+    with pytest.raises(ValueError, match=r"8 candidates of different costs in 64 blocks make"):
         next(networks_by_score(np.zeros((64, 8)), Networks(candidates, None), [Limit(cost, 9.0)]))
 
 

@@ -59,7 +59,7 @@ def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
     assert layout_letters(derived.layout) == "a d a d"
     assert derived.ranked[0] == derived.layout
     assert len(derived.ranked) == 3
-    assert derived.evidence.method.endswith("the rule is the answer: spread 2")
+    assert derived.evidence.method.endswith("it is a hand-written layout, spread 2")
 
 
 def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
@@ -80,7 +80,9 @@ def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
 
 
 def test_without_a_rule_within_the_budget_it_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^trained: no rule of attention and dense is among"):
+    with pytest.raises(
+        ValueError, match=r"^trained: no hand-written layout of attention and dense is"
+    ):
         by_finals(4.5)
 
 

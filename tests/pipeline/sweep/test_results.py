@@ -283,7 +283,7 @@ def test_a_row_tells_of_every_seed_and_a_line_of_every_attempt(
     assert Progress(sweep, []).show(entries(trials))
     lost, stopped = capsys.readouterr().out.splitlines()
     assert "[1/2] trial 0  a d a d  failed: its worker died  " in lost
-    assert "[1/2] trial 1  stopped: it goes on from its checkpoint  " in stopped
+    assert "[1/2] trial 1  stopped: it resumes from its checkpoint  " in stopped
 
 
 GRID = (

@@ -178,7 +178,7 @@ def test_a_worker_of_a_sweep_that_has_ended_is_told_so(
     capsys.readouterr()
     join(file, folder)
     said = capsys.readouterr().out
-    assert said == f"sweep {folder}: every trial has ended; nothing is left for a worker\n"
+    assert said == f"sweep {folder}: every trial has ended, so a worker has nothing to do\n"
     assert len(begun) == 1
 
 

@@ -129,8 +129,8 @@ class LanguageModel(nn.Module):
         """
         mix = self._only_candidates() if mix is None else mix
         x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
-        assert state.cache is None or not self.training, "weights must stand still"
-        assert chunk is None or state.cache is not None, "inputs of the memory would be read anew"
+        assert state.cache is None or not self.training, "weights must be frozen"
+        assert chunk is None or state.cache is not None, "inputs of the memory would be read twice"
         full = state.least_seen >= self.longest_memory
         segment = Segment(state.seen_B, ids_BT.shape[1], state.cache, full, attention, chunk)
         memory, blocks, aux = [], [], None

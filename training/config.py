@@ -145,7 +145,7 @@ class OptimiserConfig(Section):
                 f"min_lr_ratio: has no effect with schedule constant, found {self.min_lr_ratio}"
             )
         if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas: must lie in [0, 1), found {self.betas}")
+            raise ValueError(f"betas: must be in [0, 1), found {self.betas}")
         return self
 
 

@@ -118,7 +118,7 @@ class AlphaConfig(Section):
         if self.data != "split" and self.share is not None:
             raise ValueError(f"share: has no effect with data {self.data}, found {self.share}")
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas: must lie in [0, 1), found {self.betas}")
+            raise ValueError(f"betas: must be in [0, 1), found {self.betas}")
         if self.lr != "auto" and self.lr <= 0:
             raise ValueError(f"lr: must be above 0 or auto, found {self.lr}")
         return self

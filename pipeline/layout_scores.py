@@ -81,7 +81,7 @@ class SupernetScores:
             now_s = time.monotonic()
             if now_s - self._told_s > _EVERY_S:
                 self._told_s = now_s
-                say(f"scored {len(self._scores)} layouts with the SuperNet's weights")
+                say(f"layouts scored so far: {len(self._scores)}")
         return self._scores[labels]
 
     def _one_hot(self, labels: Labels) -> Score:

@@ -80,7 +80,7 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         ("derive tiny.yaml --set derive.budget.flops=0.9x --set 'derive.reference=a d'",
          "'a d' has 2 blocks, model.n_blocks is 4; give a layout in letters, or one of"),
         ("retrain tiny.yaml --layout adad --set data.validation_tokens=63",
-         "data: 63 validation tokens are less than 4 segments of 16"),
+         "data: 63 validation tokens are fewer than 4 segments of 16"),
         ("search tiny.yaml --set model.candidates=[attention]",
          "model.candidates: attention alone leaves a search no choice"),
         ("retrain tiny.yaml --layout interleavd", "a method (argmax, top_k, sampled, beam, "),

@@ -79,7 +79,7 @@ def test_inputs_that_are_not_there_are_named_all_at_once_with_their_lines(write,
     (tmp_path / "folder").mkdir()
     with pytest.raises(ExperimentError) as caught:
         load_experiment(path, (), tmp_path)
-    remedy = f"relative paths start from {tmp_path}: start from where it lies, or --set"
+    remedy = f"relative paths start from {tmp_path}: run the command from another folder, or --set"
     assert caught.value.problems == [
         f"x.yaml:7: data.files.valid: {tmp_path}/lost.txt: no such file; {remedy} "
         "data.files.valid=PATH",

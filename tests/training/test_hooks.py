@@ -85,7 +85,7 @@ def spoil_weight(state: TrainState) -> None:
         (spoil_alpha, "parameter alpha is not finite"),
         (spoil_moment, r"the optimiser's exp_avg_sq of norm\.weight is not finite"),
         (spoil_memory, r"stream memory\.\d is not finite"),
-        (spoil_loss, "the loss is inf nats"),
+        (spoil_loss, "the loss is inf nats/token"),
     ],
 )
 def test_every_part_of_the_state_is_looked_at(

@@ -32,8 +32,8 @@ setup: .venv/.ok ## make .venv
 demo: .venv/.ok ## search, derive, retrain, compare on the built-in corpus
 	$(BIN) search.py configs/quickstart.yaml
 	$(BIN) derive.py runs/quickstart --workers 2
-	$(BIN) retrain.py runs/quickstart
-	$(BIN) compare.py runs/quickstart
+	$(BIN) retrain.py runs/quickstart --seeds 0,1,2,3 --workers 2
+	$(BIN) compare.py runs/quickstart --workers 2
 
 test: .venv/.ok ## the quick tests, in random order (SEED=7: in that one)
 	$(PYTEST)

@@ -4,7 +4,7 @@ Takes the weights of a search's best step, sets alpha to 0, and computes alpha's
 pair of n batches and n Gumbel draws. Prints its root mean square per slot and the shares of its
 variance that draws and batches explain.
 
-    python -m benchmarks.alpha_noise runs/quickstart --draws 12
+    python -m benchmarks.alpha_noise runs/six_blocks --draws 12
 """
 
 import argparse

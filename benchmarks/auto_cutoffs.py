@@ -4,7 +4,7 @@ Trains one layout with the experiment's own cutoffs and with `cutoffs: auto` of 
 for several seeds, and prints test perplexities and their ratio. Then takes training steps of both
 in turn in one process and prints the median time of each. Started again, it goes on where it was.
 
-    python -m benchmarks.auto_cutoffs configs/quickstart.yaml --run runs/auto --seeds 0,1,2
+    python -m benchmarks.auto_cutoffs benchmarks/six_blocks.yaml --run runs/auto --seeds 0,1,2
 """
 
 import argparse

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pipeline import cli
 
-EXPERIMENT = Path("configs/quickstart.yaml")
+EXPERIMENT = Path("benchmarks/six_blocks.yaml")
 REFERENCE = "a d a d a d"
 LAYOUTS = ("a a a d d d", "d d d d d d", "a d d i i i", "a a a a a a")
 STATES = ("quiet", "busy")

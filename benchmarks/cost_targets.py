@@ -5,7 +5,7 @@ budget, from the second also with `derive.fill: d_ffn`; then the derived model a
 measured again, whole and in turn, by nothing that the derivation measured. A target is hit where
 the derived model takes 0.85 to 1.03 of it. Searches are resumed, so what is missing is done.
 
-    python -m benchmarks.cost_targets configs/quickstart.yaml --run runs/targets --json FILE
+    python -m benchmarks.cost_targets benchmarks/six_blocks.yaml --run runs/targets --json FILE
 """
 
 import argparse

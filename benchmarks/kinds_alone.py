@@ -1,6 +1,6 @@
 """What each kind of block is worth in the place of attention, or of a dense block.
 
-Layouts `aaaddd` and `adadad` at the size of configs/quickstart.yaml, trained as they are and with
+Layouts `aaaddd` and `adadad` at the size of benchmarks/six_blocks.yaml, trained as they are and with
 another kind in the place of every attention slot; kinds that read no other token take the place of
 every dense slot. All have the experiment's learning rate. What is trained is not trained again.
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, one in commands.named.items():
         one.add_argument("--bases", nargs="+", default=list(BASES), metavar="LAYOUT")
         if name != "report":
-            one.add_argument("--experiment", type=Path, default=Path("configs/quickstart.yaml"))
+            one.add_argument("--experiment", type=Path, default=Path("benchmarks/six_blocks.yaml"))
             one.add_argument("--set", action="append", default=[], help="override one key")
             one.add_argument("--run", type=Path, default=Path("runs/kinds-alone"))
         if name != "time":

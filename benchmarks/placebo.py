@@ -5,8 +5,8 @@ several seeds each, and prints entropy and margins of the final pi side by side,
 directed alpha's path was), and how often two searches chose alike. A --variant is a name, which is
 also a folder of the run, and the settings of its searches. Started again, it goes on where it was.
 
-    python -m benchmarks.placebo configs/quickstart.yaml --run runs/placebo --seeds 0,1,2
-    python -m benchmarks.placebo configs/quickstart.yaml --variant 240 search.steps=240
+    python -m benchmarks.placebo benchmarks/six_blocks.yaml --run runs/placebo --seeds 0,1,2
+    python -m benchmarks.placebo benchmarks/six_blocks.yaml --variant 240 search.steps=240
 """
 
 import json

@@ -3,7 +3,7 @@
 Each derivation trains with seeds of its own. Its answer and the best rule that it trained in full
 are then trained with judging seeds that took no part, the same for both.
 
-    python -m benchmarks.trained_answers train configs/quickstart.yaml --json FILE --workers 2
+    python -m benchmarks.trained_answers train benchmarks/six_blocks.yaml --json FILE --workers 2
     python -m benchmarks.trained_answers report --json FILE
 
 What is done already is not done again. report: of each derivation its time, its answer, the rule,

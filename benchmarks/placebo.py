@@ -76,7 +76,7 @@ def figures_of(folder: Path) -> dict[str, Any]:
     plan = SearchPlan(config, steps, memory=0, segment=1)
     path_NLC, rate_M = alpha_path(alpha_NLC, plan)
     t_L = directedness(path_NLC, rate_M)
-    peak = re.findall(r"peak learning rate ([\d.]+)", (folder / "train.log").read_text())
+    peak = re.findall(r"peak learning rate of alpha ([\d.]+)", (folder / "train.log").read_text())
     return {
         "commit": json.loads((folder / "environment.json").read_text())["commit"],
         "steps": steps,

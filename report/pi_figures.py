@@ -105,7 +105,7 @@ def line_plots(*trajectories: Trajectory) -> Figure:
             axes.set_ylabel("" if slot % columns else "probability")
         figure.legend(handles=handles, loc="upper center", ncols=legend_columns, borderpad=0.2)
         figure.suptitle(
-            "Which kind does the search come to prefer in each block?", fontsize=10.5,
+            "Which kind does the search prefer in each block?", fontsize=10.5,
             x=0.65 / width, y=1 - (top - 0.28) / figure.get_figheight(), ha="left", va="bottom",
         )  # fmt: skip
     return figure

@@ -182,7 +182,7 @@ def test_a_good_space_is_taken(load, space, rest):
 )  # fmt: skip
 def test_tokenizers_are_compared_on_the_same_text_only(load, key, cut):
     assert load([key]).sweep is not None
-    words = r"^x\.yaml:7: sweep\.space\.data\.tokenizer.* cannot be swept: so many"
+    words = r"^x\.yaml:7: sweep\.space\.data\.tokenizer.* cannot be swept: as many"
     with pytest.raises(ExperimentError, match=words) as caught:
         load([key], overrides=[f"data.{cut}=8192"])
     assert "give null for both cuts, data.validation_tokens and data.test_tokens" in str(

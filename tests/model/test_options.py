@@ -141,7 +141,7 @@ def test_a_model_with_options_is_saved_loaded_and_counted(
         ({"rezero": True, "norm": "rms"}, "norm: rms has no effect with rezero"),
         ({"rezero": True, "norm_position": "post"}, "norm_position: post has no effect with rez"),
         ({"rezero": True, "last_norm": False}, "last_norm: False has no effect with rezero"),
-        ({"last_norm": False}, "last_norm: false leaves what slots add up to without any norm"),
+        ({"last_norm": False}, "last_norm: false leaves the sum of the blocks without a norm"),
         ({"d_embedding": 8}, "d_embedding: 8 is not below d_model 8"),
         ({"token_shift": True, "d_model": 1}, "token_shift: half of d_model 1 is no channel"),
     ],

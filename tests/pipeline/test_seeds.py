@@ -46,7 +46,7 @@ def test_seeds_of_the_trainings_that_chose_are_refused(
     line = refused(compare, capsys, experiment_file, "--run", derived, *asked)
     assert line == (
         f"compare.seeds 0, {seed}: {seed} is one of the seeds with which layouts were trained in "
-        f"{derived} (1000, 1001, 1002), which took part in the choice; give seeds that did not"
+        f"{derived} (1000, 1001, 1002), which took part in the choice; give other seeds"
     )
 
 

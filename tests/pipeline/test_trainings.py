@@ -75,7 +75,7 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     assert len(set(jobs)) == len(jobs) > 1
     page = write_report(folder).read_text()
     assert "nothing is known about other layouts" not in page
-    assert re.search(rf"{len(jobs)} trainings of 1 layout chose it by validation nats\.", page)
+    assert re.search(rf"{len(jobs)} trainings of 1 layout chose it by validation loss\.", page)
     assert '<a href="#trainings">' in page
     capsys.readouterr()
     run(retrain, folder)

@@ -100,7 +100,7 @@ def test_seeds_of_a_sweep_are_refused(
     said = refused(confirm.main, capsys, *arguments).splitlines()[-1]
     name = files[place].stem
     assert said.startswith(f"--seeds 5, 6: 6 is one of the sweep.seeds of {name} (4, 6), which ")
-    assert said.endswith("; give seeds that did not")
+    assert said.endswith("; give other seeds")
     assert not (tmp_path / "run").exists()
 
 

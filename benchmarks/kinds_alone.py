@@ -1,6 +1,6 @@
 """What each kind of block is worth in the place of attention, or of a dense block.
 
-Layouts `aaaddd` and `adadad` at the size of benchmarks/six_blocks.yaml, trained as they are and with
+Layouts `aaaddd` and `adadad` at the size of benchmarks/six_blocks.yaml, as they are and with
 another kind in the place of every attention slot; kinds that read no other token take the place of
 every dense slot. All have the experiment's learning rate. What is trained is not trained again.
 

@@ -31,7 +31,7 @@ def layout_title(kinds: Sequence[str], name: str) -> str:
     if {*words[::2]} == {"attention"} and {*words[1::2]} == {"feed-forward"}:
         if name == f"interleaved-{len(words)}":
             return f"interleaved cut to {len(words)} blocks"
-        return f"interleaved ({len(words[::2])}+{len(words[1::2])})"
+        return f"interleaved ({counts})"
     if len(runs) == 2:
         return f"{runs[0]} first ({counts})"
     return f"{counts}, mixed" if runs[1:] else counts or "no block adds anything"

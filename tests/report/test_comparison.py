@@ -29,7 +29,7 @@ def test_the_text_table_shows_the_numbers(make):
     assert lines[4].split() == [
         "argmax-0", "60.34", "-", "4.1000", "2.0500", "3.46", "-", "2.41M", "1.23M", "-",
     ]  # fmt: skip
-    assert lines[5] == "interleaved (3+3): adadad"
+    assert lines[5] == "interleaved (3 attention, 3 feed-forward): adadad"
     assert lines[6].split() == [
         "interleaved", "61.56", "-", "4.1200", "2.0561", "-", "-", "2.81M", "1.30M", "-",
     ]  # fmt: skip
@@ -203,11 +203,11 @@ def test_the_table_of_today_fits_120_columns_and_tells_the_baselines_apart(make,
     ("letters", "name", "title"),
     [
         ("aadddi", "trained-0", "attention first (2 attention, 3 feed-forward)"),
-        ("iadi", "layout-iadi", "interleaved (1+1)"),
-        ("adadad", "interleaved", "interleaved (3+3)"),
-        ("adada", "argmax-0", "interleaved (3+2)"),
+        ("iadi", "layout-iadi", "interleaved (1 attention, 1 feed-forward)"),
+        ("adadad", "interleaved", "interleaved (3 attention, 3 feed-forward)"),
+        ("adada", "argmax-0", "interleaved (3 attention, 2 feed-forward)"),
         ("adada", "interleaved-5", "interleaved cut to 5 blocks"),
-        ("adadad", "interleaved-ffn344", "interleaved (3+3)"),
+        ("adadad", "interleaved-ffn344", "interleaved (3 attention, 3 feed-forward)"),
         ("dda", "layout-dda", "feed-forward first (1 attention, 2 feed-forward)"),
         ("dadaa", "argmax-0", "3 attention, 2 feed-forward, mixed"),
         ("adadad", "random-0", "random (3 attention, 3 feed-forward)"),

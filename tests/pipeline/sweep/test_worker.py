@@ -90,7 +90,9 @@ def test_a_trial_shows_that_it_begins_validates_and_warns_each_kind_once(
     first, second = ([line for line in said if f"trial {n}  " in line] for n in (0, 1))
     assert first[0].startswith("trial 0  begins with run.seed: 0, search.tau.schedule: 'linear', ")
     for lines in (first, second):
-        assert [line for line in lines if re.search(r"  search +20/30  validation, mixture by pi", line)]
+        assert [
+            line for line in lines if re.search(r"  search +20/30  validation, mixture by pi", line)
+        ]
     warned = [line for line in said if "warning: " in line]
     assert "trial 0  warning: valid has 938 tokens" in warned[0]
     assert not [line for line in warned if line in second]

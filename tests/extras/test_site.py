@@ -66,6 +66,6 @@ def test_the_front_page_is_readme_and_files_of_the_repository_are_there(site: Pa
     front = (site / "index.html").read_text(encoding="utf-8")
     assert "Where does your Transformer-XL really need attention" in front
     assert 'href="tutorial.html"' in front
-    assert 'src="figures/pi.gif"' in front
+    assert 'src="figures/report.png"' in front
     copied = site / "repository/configs/hybrid.yaml"
     assert copied.read_bytes() == (ROOT / "configs/hybrid.yaml").read_bytes()

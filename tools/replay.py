@@ -53,7 +53,7 @@ _OF_THE_MACHINE = ("environment.json", "key.json")
 _TIMES = {
     *("elapsed_s", "tokens_per_s", "latency_ms", "latency_interval_ms", "train_step_ms"),
     *("relative_latency", "latency_note", "latency_key", "times", "times_reference", "equal"),
-    *("verdict", "remarks", "commit", "cost"),
+    *("saving", "verdict", "remarks", "commit", "cost"),
 }
 
 

@@ -232,7 +232,7 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
 
 def finished(folder: Path) -> dict[Path, int]:
     """Results of trainings, with the time at which each was written."""
-    paths = folder.glob("*/*/seed-*/retrain/*/seed-*/result.json")
+    paths = folder.glob("trainings/*/*/seed-*/retrain/*/seed-*/result.json")
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in paths}
 
 

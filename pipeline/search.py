@@ -232,7 +232,7 @@ def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> 
         text_summary(plan),
         softmax_line(plan, plan.softmax),
         f"SuperNet: {len(plan.slots)} blocks ({len(plan.slots) / 2:g} Transformer layers), each "
-        f"one of {legend(plan.candidates)}; {parameter_count(model):,} parameters",
+        f"one of ({legend(plan.candidates)}); {parameter_count(model):,} parameters",
         *model_lines(model),
         f"  MFLOPs per token and block: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
         passes_line(schedules.steps, plan.search_batches[0]),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.blocks import BLOCKS, Candidate
+from utils.text import kind_words
 
 # The candidate of each slot.
 Layout = tuple[Candidate, ...]
@@ -29,8 +30,8 @@ def layout_letters(slots: Sequence[Candidate]) -> str:
 
 def legend(slots: Sequence[Candidate]) -> str:
     """What the letters of a layout mean: `a attention, d feed-forward`."""
-    kinds = {one.kind: one.kind for one in slots} | {"dense": "feed-forward"}
-    return ", ".join(f"{layout_letters([one])} {kinds[one.kind]}" for one in dict.fromkeys(slots))
+    each = dict.fromkeys(slots)
+    return ", ".join(f"{layout_letters([one])} {kind_words(one.kind)}" for one in each)
 
 
 def reads_context(candidate: Candidate) -> bool:

@@ -17,7 +17,7 @@ from utils.validation import Section
 
 COLUMNS = ("layout", "settings", "lr", "seed", *FIGURES)
 RATE = "retrain.optimiser.lr"
-Settings = dict[str, int | float | str]
+Settings = dict[str, bool | int | float | str]
 # A network, how it is trained, its rate and its seed.
 Training = tuple[str, Settings, float, int]
 
@@ -29,6 +29,14 @@ class Arm(Section):
     layout: str | None = None
     settings: Settings = Field(default_factory=dict)
     seeds: tuple[int, ...]
+
+
+class Option(Section):
+    """A way to train that has rates of its own: `layouts` are trained with all of them."""
+
+    name: str
+    settings: Settings
+    layouts: tuple[str, ...]
 
 
 class Group(Section):
@@ -66,13 +74,15 @@ class Arms(Section):
     """The file of arms.
 
     Each of `rate_layouts` is trained with all `rates`. A network takes the best rate of the deepest
-    of them that has no more blocks than it has, or of the shallowest. `to_come` names arms of
-    planned comparisons whose layouts are not known yet.
+    of them that has no more blocks than it has, or of the shallowest; one with the settings of an
+    option takes that of the option's layouts. `to_come` names arms of planned comparisons whose
+    layouts are not known yet.
     """
 
     rates: tuple[float, ...]
     rate_seed: int
     rate_layouts: tuple[str, ...]
+    options: tuple[Option, ...] = ()
     groups: tuple[Group, ...]
     comparisons: tuple[Comparison, ...] = ()
     to_come: tuple[str, ...] = ()
@@ -87,10 +97,13 @@ class Arms(Section):
             raise ValueError(f"comparisons name {unknown}, which are no arms; known: {names}")
         return self
 
-    def rate_layout(self, layout: str) -> str:
-        """The layout whose rate a network takes."""
-        by_depth = sorted(self.rate_layouts, key=blocks)
-        return ([by_depth[0]] + [one for one in by_depth if blocks(one) <= blocks(layout)])[-1]
+    def tried(self, layout: str, settings: Settings) -> tuple[str, Settings]:
+        """The network and the settings whose best rate a network takes."""
+        of_option = [one.layouts for one in self.options if one.settings == settings]
+        layouts, settings = (of_option[0], settings) if of_option else (self.rate_layouts, {})
+        by_depth = sorted(layouts, key=blocks)
+        deep_enough = [one for one in by_depth if blocks(one) <= blocks(layout)]
+        return ([by_depth[0], *deep_enough])[-1], settings
 
 
 def blocks(layout: str) -> int:
@@ -117,21 +130,29 @@ def settings_words(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def rate_of(arms: Arms, layout: str, rows: Sequence[Row]) -> float:
-    """The learning rate of a network: that of least validation nats of its rate layout.
+def rate_of(
+    arms: Arms, layout: str, rows: Sequence[Row], settings: Settings | None = None
+) -> float:
+    """The learning rate of a network: that of least validation nats of what is tried for it.
 
     Raises:
         ValueError: not all rates are trained.
     """
-    tried = arms.rate_layout(layout)
-    nats = {
+    nats = nats_by_rate(arms, *(tried := arms.tried(layout, settings or {})), rows)
+    if len(nats) < len(arms.rates):
+        raise ValueError(f"{tried[0]}: {len(nats)} of {len(arms.rates)} rates are trained")
+    return min(nats, key=nats.__getitem__)
+
+
+def nats_by_rate(
+    arms: Arms, layout: str, settings: Settings, rows: Sequence[Row]
+) -> dict[float, float]:
+    """Validation nats of a network by rate, of those trained so far."""
+    return {
         float(row["lr"]): float(row["valid_nats"])
-        for row in rows_of_network(tried, {}, rows)
+        for row in rows_of_network(layout, settings, rows)
         if int(row["seed"]) == arms.rate_seed and float(row["lr"]) in arms.rates
     }
-    if len(nats) < len(arms.rates):
-        raise ValueError(f"{tried}: {len(nats)} of {len(arms.rates)} rates are trained")
-    return min(nats, key=nats.__getitem__)
 
 
 def choice_nats(arms: Arms, group: Group, rows: Sequence[Row]) -> dict[str, dict[int, float]]:
@@ -185,11 +206,12 @@ def next_trainings(arms: Arms, rows: Sequence[Row]) -> list[Training]:
 
 def _stages(arms: Arms, rows: Sequence[Row]) -> Iterator[list[Training]]:
     """The rates; then of each group what chooses, once and again, and its arms."""
-    grid = ((layout, rate) for layout in arms.rate_layouts for rate in arms.rates)
-    yield [(layout, {}, rate, arms.rate_seed) for layout, rate in grid]
+    tried = [(layout, Settings()) for layout in arms.rate_layouts]
+    tried += [(layout, one.settings) for one in arms.options for layout in one.layouts]
+    yield [(*one, rate, arms.rate_seed) for one in tried for rate in arms.rates]
 
     def with_rate(layout: str, settings: Settings, seed: int) -> Training:
-        return layout, settings, rate_of(arms, layout, rows), seed
+        return layout, settings, rate_of(arms, layout, rows, settings), seed
 
     for group in arms.groups:
         if group.among:

@@ -22,6 +22,7 @@ from benchmarks.arms import (
     arms_by_name,
     choice_nats,
     chosen,
+    nats_by_rate,
     next_trainings,
     rate_of,
     rows_of_network,
@@ -83,7 +84,9 @@ class TrainedArm:
 def trained_arms(arms: Arms, rows: Sequence[Row]) -> dict[str, TrainedArm]:
     """Every arm of which a fresh seed is trained, by name and in the order of the file."""
     trained = {
-        name: TrainedArm(arm, layout, nats_of(arm, layout, rate_of(arms, layout, rows), rows))
+        name: TrainedArm(
+            arm, layout, nats_of(arm, layout, rate_of(arms, layout, rows, arm.settings), rows)
+        )
         for name, (arm, layout) in arms_by_name(arms, rows).items()
         if layout is not None
     }
@@ -166,16 +169,23 @@ def difference_of(one: TrainedArm, others: Sequence[TrainedArm]) -> Difference |
 
 
 def rate_lines(arms: Arms, rows: Sequence[Row]) -> Iterator[str]:
-    """Validation nats of every rate layout by rate."""
+    """Validation nats by rate of what is tried, an option's best beside the plain best."""
+    least = dict[str, float]()
     for layout in arms.rate_layouts:
-        nats = {
-            float(row["lr"]): float(row["valid_nats"])
-            for row in rows_of_network(layout, {}, rows)
-            if int(row["seed"]) == arms.rate_seed
-        }
-        yield f"rate: {layout:13}" + "".join(
-            f"  {rate:g}: {nats[rate]:.4f}" for rate in arms.rates if rate in nats
-        )
+        nats = nats_by_rate(arms, layout, {}, rows)
+        least[layout] = min(nats.values(), default=math.inf)
+        yield f"rate: {layout:13}{_rates(nats)}"
+    for option in arms.options:
+        for layout in option.layouts:
+            nats = nats_by_rate(arms, layout, option.settings, rows)
+            line = f"rate: {layout:13}{_rates(nats)}  {option.name}"
+            if len(nats) == len(arms.rates) and layout in least:
+                line += f" {min(nats.values()) - least[layout]:+.4f}"
+            yield line
+
+
+def _rates(nats: Mapping[float, float]) -> str:
+    return "".join(f"  {rate:g}: {nats[rate]:.4f}" for rate in sorted(nats))
 
 
 def choice_lines(arms: Arms, group: Group, rows: Sequence[Row]) -> Iterator[str]:

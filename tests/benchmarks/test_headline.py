@@ -14,10 +14,12 @@ from benchmarks.arms import (
     Arms,
     Comparison,
     Group,
+    Option,
     arms_by_name,
     chosen,
     next_trainings,
     rate_of,
+    settings_words,
 )
 from benchmarks.arms_report import (
     TrainedArm,
@@ -25,6 +27,7 @@ from benchmarks.arms_report import (
     difference_of,
     nats_of,
     primary_line,
+    rate_lines,
     welch,
 )
 from benchmarks.headline import check_same_trainings, job_of
@@ -117,6 +120,22 @@ def test_a_network_takes_the_rate_of_the_deepest_rate_layout_that_is_no_deeper()
         layout: rate_of(ARMS, layout, rated() + others) for layout in ("ad", "adada", "dddddda")
     }
     assert rates == {"ad": 1e-3, "adada": 1e-3, "dddddda": 2e-3}
+
+
+def test_an_option_has_rates_of_its_own_that_are_tried_first() -> None:
+    wide = {"model.d_ffn": 8}
+    option = Option(name="wide", settings=wide, layouts=("adad",))
+    arms = ARMS.model_copy(update={"options": (option,)})
+    assert [one[:3] for one in next_trainings(arms, rated())] == [
+        ("adad", wide, 1e-3),
+        ("adad", wide, 2e-3),
+    ]
+    rows = rated() + [
+        row("adad", lr, 100, nats, settings_words(wide)) for lr, nats in ((1e-3, 4.3), (2e-3, 4.2))
+    ]
+    rates = [rate_of(arms, "adada", rows, settings) for settings in (None, wide, {"other": 1})]
+    assert rates == [1e-3, 2e-3, 1e-3]
+    assert [*rate_lines(arms, rows)][-1].endswith("0.001: 4.3000  0.002: 4.2000  wide +0.1000")
 
 
 def test_the_choice_is_the_best_mean_of_those_that_were_trained_again() -> None:

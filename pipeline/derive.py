@@ -109,7 +109,7 @@ def derivation(
     if derived.evidence.pi:
         caveats += layout_caveats(derived.evidence, [plan.search_folder(seed) for seed in seeds])
     if budgeted is not None:
-        words = budgeted.words if config.fill else budgeted.used_words(derived.layout)
+        words = budgeted.words(None if config.fill else derived.layout)
         if config.fill and (wider := budgeted.filled(derived.layout)) is not None:
             layout, times, how_wide = wider
             name, words = f"{name}-filled", f"{words}; {how_wide} after the choice of the layout"
@@ -331,8 +331,9 @@ def weighed_text(derived: Derived) -> str:
         columns = ["layout", "log_pi", "nats_per_token", "above_best", "above_best_error"]
         return table_text(rows[:_SHOWN], columns)
     rows = sorted(derived.trained, key=lambda row: float(row["expected_nats"]))
-    expected = ["expected_nats", "expected_sd", "rule"]
-    return table_text(rows, ["layout", "length", "seed", "valid_nats", *expected]) if rows else ""
+    columns = ["layout", "length", "seed", "valid_nats", "expected_nats", "expected_sd", "rule"]
+    expected = "expected: at full length, by all of these trainings; sd: its standard deviation"
+    return f"{table_text(rows, columns)}\n{expected}" if rows else ""
 
 
 def describe(architecture: Architecture) -> str:

@@ -48,6 +48,7 @@ from training.trainer import Trainer
 from utils.files import write_whole
 from utils.pi import entropy_share, load_pi, margins, softmax
 from utils.screen import announce
+from utils.text import aligned
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0
@@ -284,15 +285,14 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
 
 def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     pi_LC = softmax(load_pi(folder / "pi.npz")["alpha"][-1])
-    header = "  ".join(f"{candidate.label:>10}" for candidate in plan.candidates)
     layout = [plan.candidates[k] for k in pi_LC.argmax(axis=1)]
     likeliest = f"likeliest layout {layout_letters(layout)} ({legend(layout)}); "
     likeliest *= plan.experiment.search.alpha_learns
     print(f"\nafter the last step{which}: {likeliest}undecided {entropy_share(pi_LC):.0%}")
-    print(f"probabilities pi (margin: the likeliest less the second)\nblock  {header}  margin")
+    rows = [["block", *(legend([one]) for one in plan.candidates), "margin"]]
     for block, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
-        row = "  ".join(f"{value:>10.3f}" for value in pi_C)
-        print(f"{block:>5}  {row}  {margin:>6.3f}")
+        rows.append([f"{block}", *(f"{value:.3f}" for value in (*pi_C, margin))])
+    print("probabilities pi (margin: the likeliest less the second)", *aligned(rows), sep="\n")
     lines = list[str]()
     if plan.experiment.search.alpha_learns:
         # Alpha's steps do not depend on how long draws are held, so no memory is needed.

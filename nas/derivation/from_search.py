@@ -283,7 +283,7 @@ class Scores:
 
     def __post_init__(self) -> None:
         self.searched = read_searches(self.request, self.method)
-        say(f"{self.method}: layouts to score: at most {self.most}")
+        say(f"{self.method}: scores at most {self.most} layout{'s' * (self.most != 1)}")
 
     @property
     def full(self) -> bool:

@@ -317,9 +317,9 @@ def rules_of_design(space: Space) -> list[int]:
     """Rules with few and with many attention blocks, a mirror, and what a search proposes.
 
     Attention first with the least, the most and two numbers of attention blocks between; with the
-    middle number spread, early and dense first; every rule of further kinds.
+    middle number spread, early and last; every rule of further kinds.
     """
-    first = "attention first "
+    first = "attention blocks first: "
     counts = sorted(int(n.removeprefix(first)) for n in space.rules if n.startswith(first))
     names = [name for name in space.rules if name.startswith(KIND_RULES)]
     if counts:
@@ -327,7 +327,7 @@ def rules_of_design(space: Space) -> list[int]:
         places = [0, round(last / 3), round(2 * last / 3), last]
         names = [
             *(f"{first}{counts[place]}" for place in places),
-            *(f"{rule} {middle}" for rule in ("spread", "early", "dense first")),
+            *(f"attention blocks {rule}: {middle}" for rule in ("spread", "early", "last")),
             *names,
         ]
     chosen = [space.rules[name] for name in names if name in space.rules]

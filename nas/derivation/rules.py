@@ -2,13 +2,13 @@
 
 Where a method trains the layouts of rules, a rule places any number of blocks.
 
-Of attention and dense blocks, for every number of attention blocks:
+Of attention and dense blocks, for every number of attention blocks (`attention blocks first: 2`):
 
-attention first: all attention, then all dense (a sandwich without a middle, Press et al. 2020,
-    arXiv 1911.03864).
+first: all attention, then all dense (a sandwich without a middle, Press et al. 2020, arXiv
+    1911.03864).
 spread: attention spread evenly; half of the blocks, rounded up, make it `interleaved`.
 early: attention spread over the first two thirds (PAR, Mandava et al. 2020, arXiv 2009.04534).
-dense first: the mirror of attention first.
+last: the mirror of first.
 
 Of a further kind, with as many blocks as the space allows:
 
@@ -39,10 +39,10 @@ def _early(attention: int, blocks: int) -> set[int]:
 
 # By rule where so many attention blocks of all blocks stand.
 PLACES: Mapping[str, Callable[[int, int], set[int]]] = {
-    "attention first": lambda attention, blocks: set(range(attention)),
-    "spread": _spread,
-    "early": _early,
-    "dense first": lambda attention, blocks: set(range(blocks - attention, blocks)),
+    "attention blocks first": lambda attention, blocks: set(range(attention)),
+    "attention blocks spread": _spread,
+    "attention blocks early": _early,
+    "attention blocks last": lambda attention, blocks: set(range(blocks - attention, blocks)),
 }
 
 # Rules of a further kind, by the first words of their names.
@@ -67,7 +67,7 @@ def rows_of_rules(
                 if count < blocks:
                     places = PLACES[rule](count, blocks)
                     row = [attention if place in places else dense for place in range(blocks)]
-                    yield f"{rule} {count}", row
+                    yield f"{rule}: {count}", row
     for kind, name in names.items():
         if kind not in (attention, dense):
             for blocks in lengths:
@@ -112,7 +112,7 @@ def interleaved(request: Request) -> Derived:
 def par(request: Request) -> Derived:
     """One attention slot per p slots, spread over the first two thirds (Mandava et al. 2020)."""
     count = max(1, round(request.slots / request.config.p))
-    slots = PLACES["early"](count, request.slots)
+    slots = _early(count, request.slots)
     return _by_rule(request, f"par, p = {request.config.p}", slots)
 
 

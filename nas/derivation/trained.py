@@ -24,7 +24,7 @@ from nas.derivation.training import (
 )
 
 # Of all orders of the same blocks the last one, in both tables, whatever their number.
-_LEFT_OUT = "dense first"
+_LEFT_OUT = "attention blocks last"
 _DEFAULT = TrainingsConfig()
 
 

@@ -61,7 +61,7 @@ class BudgetedDerivation:
             which = derived.evidence.method
             remedy = f"or a method that chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"
         raise ValueError(
-            f"derive.budget: {layout_letters(least)} ({which}) exceeds {self.words}: "
+            f"derive.budget: {layout_letters(least)} ({which}) exceeds {self.words()}: "
             f"{over_text(used[least].over)}; give a larger one, {remedy}"
         )
 
@@ -69,19 +69,15 @@ class BudgetedDerivation:
         errors = {name: min(cost.error, MOST_ERROR) for name, cost in self.budget.costs.items()}
         return self.budget.limits({name: 1.0 + slack * error for name, error in errors.items()})
 
-    @property
-    def words(self) -> str:
-        """The budget as an architecture keeps it."""
-        given = self.request.config.budget.model_dump(exclude_none=True)
-        limits = ", ".join(f"{name} {amount}" for name, amount in given.items())
-        relative = any(str(amount).endswith("x") for amount in given.values())
-        return f"{limits} (x of {self.budget.reference_name})" if relative else limits
-
-    def used_words(self, layout: Layout) -> str:
+    def words(self, layout: Layout | None = None) -> str:
         """The budget, and how much of what is counted a layout uses of it."""
-        parts = self.costs.counted_parts(self.budget, layout).items()
-        used = ", ".join(f"{name} {part:.1%}" for name, part in parts)
-        return f"{self.words}; used: {used}" if used else self.words
+        used = {} if layout is None else self.costs.counted_parts(self.budget, layout)
+        limits = list[str]()
+        for name, amount in self.request.config.budget.model_dump(exclude_none=True).items():
+            of = f" of {self.budget.reference_name}" if str(amount).endswith("x") else ""
+            share = f" ({used[name]:.1%} used)" if name in used else ""
+            limits.append(f"{name} {amount}{of}{share}")
+        return ", ".join(limits)
 
     def filled(self, layout: Layout) -> tuple[Layout, Times, str] | None:
         """Widen the dense blocks of a layout, all by one factor, as far as every limit allows.

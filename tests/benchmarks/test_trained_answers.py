@@ -13,9 +13,9 @@ def test_the_rule_is_the_best_expected_of_those_trained_in_full() -> None:
     rows = [
         dict(zip(names, row, strict=True))
         for row in (
-            ("a a d", "half", "attention first 2", "4.0"),
-            ("a d a", "full", "spread 2", "4.3"),
-            ("a d d", "full", "attention first 1", "4.2"),
+            ("a a d", "half", "attention blocks first: 2", "4.0"),
+            ("a d a", "full", "attention blocks spread: 2", "4.3"),
+            ("a d d", "full", "attention blocks first: 1", "4.2"),
             ("d a i", "full", "", "4.1"),
         )
     ]

@@ -58,7 +58,7 @@ def test_a_counted_budget_is_filled_exactly(searched: Path) -> None:
     assert architecture.evidence.method == "layout"
     factor = width / plan.experiment.model.d_ffn
     assert architecture.evidence.budget == (
-        f"parameters 0.9x (x of interleaved); d_ffn widened to {factor:.2f}x after the "
+        f"parameters 0.9x of interleaved; d_ffn widened to {factor:.2f}x after the "
         "choice of the layout"
     )
     run(retrain, searched)

@@ -95,6 +95,7 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         assert few_to_test.startswith("warning: test has ")
         assert few not in said, "it is said before step 0"
         assert moved.startswith("warning: pi hardly moved")
+        assert "block  a attention  d feed-forward  i identity  margin" in said
         (summary,) = [line for line in said if line.startswith("mean margin ")]
         for line in (summary, moved, ONE_SEARCH):
             assert said.count(line) == 1

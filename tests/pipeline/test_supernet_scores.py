@@ -135,7 +135,7 @@ def test_top_k_leaves_a_table_and_its_evidence(
     assert evidence.gap.one_hot == evidence.inherited
     ratio = math.exp(evidence.gap.one_hot.nats_per_token - evidence.gap.soft.nats_per_token)
     assert evidence.gap.ratio == pytest.approx(ratio, abs=1e-5)
-    assert "top_k: layouts to score: at most 5" in shown.err
+    assert "top_k: scores at most 5 layouts" in shown.err
     assert f"discretisation gap: {evidence.gap.ratio - 1:+.1%} perplexity" in shown.out
     before = (searched / "architecture.json").read_bytes()
     run(derive, searched, "--method", "top_k", "--set", "derive.top=5")

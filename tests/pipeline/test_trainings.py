@@ -147,6 +147,7 @@ def test_probes_are_of_half_length_and_finals_of_full(
     assert architecture.letters() in {row["layout"] for row in rows if row["length"] == "full"}
     assert architecture.evidence.method in shown
     assert min(rows, key=lambda row: float(row["expected_nats"]))["layout"] in shown
+    assert "\nexpected: at full length, by all of these trainings; sd: " in shown
 
 
 def test_a_probe_has_no_budget_to_measure_or_fill(experiment_file: Path, tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ HEAD = (
     "answer\n"
 )
 ROWS = """\
-a a d,half,0,4.6,4.30,0.02,attention first 2,900,,
+a a d,half,0,4.6,4.30,0.02,attention blocks first: 2,900,,
 a d d,half,0,4.5,4.21,0.01,,700,,yes
 d a i,half,0,inf,4.50,0.10,,500,,
 a d d,full,1,4.20,4.21,0.01,,700,4.31,yes
-a a d,full,1,4.31,4.30,0.02,attention first 2,900,4.39,
+a a d,full,1,4.31,4.30,0.02,attention blocks first: 2,900,4.39,
 a d d,full,2,4.22,4.21,0.01,,700,4.31,yes
-a a d,full,2,4.33,4.30,0.02,attention first 2,900,4.39,
+a a d,full,2,4.33,4.30,0.02,attention blocks first: 2,900,4.39,
 """
 FRONT = """\
 layout,flops_per_token,expected_nats,expected_sd
@@ -95,7 +95,7 @@ def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:
 def test_without_probes_the_table_has_no_place_for_what_they_foresaw(folder: Path) -> None:
     path = folder / "architectures/predictor-0.csv"
     lines = [line for line in path.read_text().splitlines() if ",half," not in line]
-    once = "a d a,full,1,4.4,4.19,0.02,spread 2,800,"
+    once = "a d a,full,1,4.4,4.19,0.02,attention blocks spread: 2,800,"
     path.write_text("\n".join([*lines, once]) + "\n")
     trainings = read_trainings(folder)
     assert trainings is not None

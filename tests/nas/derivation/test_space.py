@@ -74,11 +74,13 @@ def test_rules_and_proposals_are_named_where_they_keep_the_limits() -> None:
     ]
     listed = layout_space(asked, proposed)
     assert [letters(listed, number) for number in listed.proposed] == ["idai", "dddi"]
-    rules = {name: letters(listed, number) for name, number in listed.rules.items()}
+    rules = {
+        name.removeprefix("attention blocks "): letters(listed, number)
+        for name, number in listed.rules.items()
+    }
     assert rules == {
-        "attention first 1": "addi", "spread 1": "addi", "early 1": "addi",
-        "dense first 1": "ddai", "attention first 2": "aadi", "spread 2": "adai",
-        "early 2": "aadi", "dense first 2": "daai",
+        "first: 1": "addi", "spread: 1": "addi", "early: 1": "addi", "last: 1": "ddai",
+        "first: 2": "aadi", "spread: 2": "adai", "early: 2": "aadi", "last: 2": "daai",
     }  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
     assert one.layouts == again.layouts
     assert len(one.layouts) == 500
     assert all(COST(layout) <= 22.0 for layout in one.layouts)
-    assert letters(one, one.rules["attention first 3"]) == "aaaddddddi"
+    assert letters(one, one.rules["attention blocks first: 3"]) == "aaaddddddi"
     further = layout_space(request(10, 22.0, "attention", "dense", "short_conv", "identity"))
     assert letters(further, further.rules["hybrid short_conv"]) == "sdsdadsdsd"
     blocks = np.bincount((one.kind_NL != NONE).sum(axis=1))

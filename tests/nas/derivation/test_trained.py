@@ -59,7 +59,9 @@ def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
     assert layout_letters(derived.layout) == "a d a d"
     assert derived.ranked[0] == derived.layout
     assert len(derived.ranked) == 3
-    assert derived.evidence.method.endswith("it is a hand-written layout, spread 2")
+    assert derived.evidence.method.endswith(
+        "it is a hand-written layout (attention blocks spread: 2)"
+    )
 
 
 def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
@@ -102,7 +104,11 @@ def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.Mo
 
 def space(proposed: tuple[int, ...] = ()) -> Space:
     rows = tiny_rows("ad", "da", "add", "aad", "dad")
-    rules = {"attention first 1": 0, "dense first 1": 1, "early 1": 2}
+    rules = {
+        "attention blocks first: 1": 0,
+        "attention blocks last: 1": 1,
+        "attention blocks early: 1": 2,
+    }
     return Space(rows, ("attention", "dense"), np.ones(len(rows)), rules, proposed)
 
 

@@ -206,6 +206,7 @@ def test_the_demo_is_the_same_four_commands_everywhere_and_all_its_settings_are_
 
 
 def test_pages_stay_short() -> None:
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in PAGES) <= 30_000
     for name, most in (("README.md", 900), ("docs/design.md", 2200)):
         text = (ROOT / name).read_text(encoding="utf-8")
         # Commands and tables are looked at, not read.

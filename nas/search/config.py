@@ -148,11 +148,11 @@ class SearchConfig(Section):
     )
     estimator: Literal["auto", Estimator] = Field(
         default="auto",
-        description="How candidates enter a step. soft: all, mixed by a relaxed sample; "
-        "straight_through: all computed, one used in the forward pass; single_path: only the "
-        "sampled one computed; two_path: two computed, the first used; dirichlet: all, mixed by a "
-        "Dirichlet sample of mean pi; spos: one drawn uniformly, alpha untrained unless "
-        "alpha.estimator is given; auto: spos for the weights, soft for alpha (soft for both with "
+        description="How candidates enter a step. soft: all, mixed by a relaxed sample. "
+        "straight_through: all computed, one used in the forward pass. single_path: only the "
+        "sampled one computed. two_path: two computed, the first used. dirichlet: all, mixed by a "
+        "Dirichlet sample of mean pi. spos: one drawn uniformly, alpha untrained unless "
+        "alpha.estimator is given. auto: spos for the weights, soft for alpha (soft for both with "
         "alpha.data shared), the best measured (docs/layoutbench.md).",
     )
     resample_every: int | Literal["auto"] = Field(

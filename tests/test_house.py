@@ -134,8 +134,8 @@ def test_the_law_has_eyes(tmp_path, monkeypatch):
 
 # Foreign checkpoints are pickles: read as plain tensors, and written by the test of that.
 PICKLES = {
-    "tools/from_adaptive_span.py": {("torch", "load")},
-    "tests/tools/test_from_adaptive_span.py": {("torch", "save")},
+    "benchmarks/from_adaptive_span.py": {("torch", "load")},
+    "tests/benchmarks/test_from_adaptive_span.py": {("torch", "save")},
 }
 
 

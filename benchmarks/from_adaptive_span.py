@@ -4,8 +4,8 @@ FILE is a checkpoint of its training, or one of its released enwik8.pt, enwik8_l
 and text8_large.pt. It is read as plain tensors: code in it is refused. OUT is a new folder, which
 `tools.evaluate` and `load_model` read.
 
-    python -m tools.from_adaptive_span enwik8.pt models/enwik8 --corpus enwik8
-    python -m tools.from_adaptive_span my.pt models/my --text train.txt valid.txt test.txt
+    python -m benchmarks.from_adaptive_span enwik8.pt models/enwik8 --corpus enwik8
+    python -m benchmarks.from_adaptive_span my.pt models/my --text train.txt valid.txt test.txt
 
 The file numbers symbols in the order of their first occurrence in the text, so the text is needed:
 enwik8 and text8 are downloaded unless they are in the cache; --text takes your own splits, in this
@@ -39,7 +39,8 @@ _TEMPLATE = re.compile(r"layers\.\d+\.attn\.attn\.adaptive_span\._mask\.mask_tem
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.tool_parser("from_adaptive_span", __doc__)
+    parser = cli.tool_parser(None, __doc__)
+    parser.prog = "python -m benchmarks.from_adaptive_span"
     parser.add_argument("file", type=Path, metavar="FILE", help="the checkpoint")
     parser.add_argument("out", type=Path, metavar="OUT", help="the model folder to write")
     text = parser.add_mutually_exclusive_group(required=True)

@@ -14,13 +14,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import from_adaptive_span as command
 from data import load_tokenizer
 from model import LanguageModel, load_architecture, load_model
 from model.blocks.adaptive_span import AdaptiveSpanBlock
 from tests.model.contract import read
 from tests.refusal import refused
 from tools import evaluate
-from tools import from_adaptive_span as command
 
 Array = NDArray[Any]
 State = dict[str, Array]

@@ -32,6 +32,10 @@ _NEVER = {
 _SWEPT_OF_RUN = ("run.precision", "run.micro_batches")
 # Keys of `data` that change how a model learns and nothing of how it is scored.
 _LEARNED_FROM = ("batch", "random_offset")
+_REMEDIES = {
+    "segment": "give data.evaluation_segment, the context in which tokens are scored, a number",
+    "tokenizer": "give null for both cuts, data.validation_tokens and data.test_tokens",
+}
 
 
 def space_of(experiment: Experiment) -> Space:
@@ -164,25 +168,15 @@ def why_not_comparable(key: str, data: DataConfig) -> str | None:
 
     A sweep that may choose its validation text finds the easiest one.
     """
-    section, _, name = key.partition(".")
-    name = name.partition(".")[0]
-    if section != "data" or name not in type(data).model_fields or name in _LEARNED_FROM:
+    section, _, rest = key.partition(".")
+    name = rest.partition(".")[0]
+    # Where the scored text and its context are given apart, these two change neither.
+    apart = {
+        "segment": bool(data.evaluation_segment),
+        "tokenizer": data.validation_tokens is None and data.test_tokens is None,
+    }
+    known = section == "data" and name in type(data).model_fields
+    if not known or name in _LEARNED_FROM or apart.get(name):
         return None
-    if name == "tokenizer":
-        if data.validation_tokens is None and data.test_tokens is None:
-            return None
-        return (
-            "as many tokens of another tokenizer are another text; give null for both cuts, "
-            "data.validation_tokens and data.test_tokens"
-        )
-    if name == "segment":
-        if data.evaluation_segment:
-            return None
-        return (
-            "it is data.evaluation_segment as well, the context in which tokens are scored; give "
-            f"data.evaluation_segment: {data.segment}"
-        )
-    return (
-        "it decides which text is scored or in what context, and only results on the same can be "
-        f"compared; give data.{name} outside of sweep"
-    )
+    why = "it decides which text is scored or in what context, and only results on the same can be"
+    return f"{why} compared; {_REMEDIES.get(name, f'give data.{name} outside of sweep')}"

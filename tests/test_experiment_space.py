@@ -98,10 +98,10 @@ CASES = [
            "evaluation_streams", "evaluation_segment", "context_tokens"), start=7)]),
     ([SLOTS], f"{TRIALS}\nset: {{data.validation_tokens: 100, data.segment: 32}}",
      ["9: sweep.set.data.validation_tokens: cannot be set: it decides which text is scored",
-      "9: sweep.set.data.segment: cannot be set: it is data.evaluation_segment as well"]),
+      "9: sweep.set.data.segment: cannot be set: it decides which text is scored"]),
     (["data.segment: {choices: [32, 64]}"], TRIALS,
-     ["7: sweep.space.data.segment: cannot be swept: it is data.evaluation_segment as well, the "
-      "context in which tokens are scored; give data.evaluation_segment: 64"]),
+     ["7: sweep.space.data.segment: cannot be swept: it decides which text is scored or in what "
+      "context, and only results on the same can be compared; give data.evaluation_segment, the"]),
     (["search.tau: {choices: [{start: 1}, {start: 2}]}", END],
      TRIALS, ["8: sweep.space.search.tau.end: is a part of search.tau"]),
     ([END], f"{TRIALS}\nset: {{search.tau: {{start: 2}}}}",
@@ -182,7 +182,7 @@ def test_a_good_space_is_taken(load, space, rest):
 )  # fmt: skip
 def test_tokenizers_are_compared_on_the_same_text_only(load, key, cut):
     assert load([key]).sweep is not None
-    words = r"^x\.yaml:7: sweep\.space\.data\.tokenizer.* cannot be swept: as many"
+    words = r"^x\.yaml:7: sweep\.space\.data\.tokenizer.* cannot be swept: it decides"
     with pytest.raises(ExperimentError, match=words) as caught:
         load([key], overrides=[f"data.{cut}=8192"])
     assert "give null for both cuts, data.validation_tokens and data.test_tokens" in str(

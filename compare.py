@@ -6,7 +6,6 @@ the table shows the test text.
 
     python compare.py runs/quickstart
     python compare.py runs/quickstart --seeds 0,1,2 --workers 2
-    python compare.py runs/quickstart --pareto
 
 Writes RUN/comparison.csv, RUN/comparison.json, RUN/report.html and the trainings in RUN/retrain/.
 """
@@ -20,9 +19,6 @@ from pipeline import cli
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
-    parser.add_argument(
-        "--pareto", action="store_true", help="also train the layouts of derive.py --pareto"
-    )
     cli.add_seeds(parser, "training seeds, e.g. 0,1,2 (default: compare.seeds)")
     cli.add_workers(parser, "trainings that run in parallel, each with its share of the cores")
     arguments = parser.parse_args(argv)
@@ -41,15 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         cli.loading("torch")
         from pipeline.baselines import entries_of
         from pipeline.compare import finish_comparison, train_entries
-        from pipeline.pareto import front_of
         from pipeline.plan import set_up
 
         plan = set_up(experiment, run_dir)
-        entries = entries_of(plan, front_of(plan) if arguments.pareto else [])
+        entries = entries_of(plan)
         train_entries(plan, entries, arguments.workers)
         if argv is None:
-            front_too = "" if arguments.pareto else None
-            record_command(plan, "compare", workers=str(arguments.workers), pareto=front_too)
+            record_command(plan, "compare", workers=str(arguments.workers))
         finish_comparison(plan, entries)
         if len(experiment.compare.seeds) == 1:
             others = [one for one in carried(arguments) if not one.startswith("compare.seeds")]

@@ -7,7 +7,6 @@
     python derive.py runs/quickstart --set derive.budget.latency=0.65x
     python derive.py configs/quickstart.yaml --method trained --workers 2
     python derive.py configs/quickstart.yaml --method predictor --workers 2
-    python derive.py runs/quickstart --pareto
 
 trained, the default, trains the hand-written layouts in full, and the best ones again with another
 seed. predictor trains a few layouts for half of the steps, learns from them which to train next,
@@ -17,10 +16,6 @@ search; if there is one, its best layouts are trained too. Both resume when they
 top_k, sampled, beam and evolution score layouts with the SuperNet's weights on the validation text.
 After a search, the discretisation gap is measured too (derive.gap). Several --seeds derive from the
 mean alpha of these searches and report how well they agree.
-
---pareto derives within twelve budgets of one cost and keeps the layouts that no other layout beats:
-RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each. It ignores derive.budget.
-compare.py --pareto trains them.
 
 Writes RUN/architectures/NAME.json, for scored layouts also NAME.csv, the chosen
 RUN/architecture.json, and RUN/report.html. Next: python retrain.py RUN
@@ -49,11 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     cli.add_workers(parser, "trainings that run in parallel (trained, predictor)")
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
-    parser.add_argument(
-        "--pareto", nargs="?", const="latency", metavar="COST",
-        help="derive the Pareto front of the score and a COST: decode, train_step, throughput, "
-        "parameters, flops, cache or latency (default: no front; latency if no COST is given)",
-    )  # fmt: skip
     arguments = parser.parse_args(argv)
     if arguments.method is not None:
         arguments.set.append(f"derive.method={arguments.method}")
@@ -69,23 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment, experiment.warnings())
         if problems := experiment.layout_problems():
             raise ValueError("\n".join(problems))
-        check_searched(experiment, run_dir, front=arguments.pareto is not None)
+        check_searched(experiment, run_dir)
         cli.loading("torch")
         from pipeline.derive import choose, derivation
         from pipeline.plan import set_up
 
         plan = set_up(experiment, run_dir)
-        if arguments.pareto is not None:
-            from pipeline.pareto import derive_front
-            from pipeline.summary import show_report
-            from report.derivation import write_front_figure
-
-            print(derive_front(plan, arguments.pareto))
-            if argv is None:
-                record_command(plan, "derive", pareto=arguments.pareto)
-            print(f"figure: {write_front_figure(run_dir)}")
-            show_report(plan)
-            return 0
         derived = derivation(plan, experiment.derive, workers=arguments.workers)
         architecture = choose(derived, experiment, run_dir)
         if argv is None:  # only now: by a rule that was the first to write into the run

@@ -1,4 +1,4 @@
-"""Who is compared: the chosen layout, a Pareto front, and baselines, some of equal cost."""
+"""Who is compared: the chosen layout and baselines, some of equal cost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -104,7 +104,7 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 class Entry:
     """One network of the comparison, by the layout that is trained.
 
-    The role is searched, chosen, front or baseline; `kinds` are the names in compare.baselines
+    The role is searched, chosen or baseline; `kinds` are the names in compare.baselines
     that came to it; `share` of a baseline of equal cost is that cost over the chosen layout's.
     """
 
@@ -120,14 +120,13 @@ class Entry:
         self.remarks.append(line)
 
 
-def entries_of(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Entry]:
-    """The chosen architecture, a front, and baselines; each network stands once.
+def entries_of(plan: RunPlan) -> list[Entry]:
+    """The chosen architecture and baselines; each network stands once.
 
     Every folder is looked at before anything trains, so that nothing is refused hours later.
     """
     chosen = chosen_architecture(plan.run_dir)
-    for architecture in (chosen, *front):
-        _check_sizes(plan, architecture)
+    _check_sizes(plan, chosen)
     if chosen_by_trainings(chosen):
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"
         seeds = plan.experiment.compare.seeds
@@ -135,8 +134,6 @@ def entries_of(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Entry]
     say("preparing the baselines: their layouts and folders")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Entry(chosen, "searched" if searched else "chosen")]
-    for architecture in front:
-        _join(plan, entries, Entry(architecture, "front"))
     for kind in plan.experiment.compare.baselines:
         for architecture, share in _baselines(plan, entries, kind):
             _join(plan, entries, Entry(architecture, "baseline", [kind], share))
@@ -166,8 +163,7 @@ def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
                 names = f"{new.architecture.name} = {entry.architecture.name}"
                 entry.remark(f"{names}: the same network, trained and shown once")
             return
-    if new.role == "baseline":
-        new.architecture = write_architecture(new.architecture, plan.experiment, plan.run_dir)
+    new.architecture = write_architecture(new.architecture, plan.experiment, plan.run_dir)
     entries.append(new)
 
 

@@ -58,17 +58,17 @@ def retrain_folder(run: Path, name: str, seed: int) -> Path:
     return run / "retrain" / name / f"seed-{seed}"
 
 
-def check_searched(experiment: "Experiment", run: Path, *, front: bool) -> None:
-    """Raise ValueError where a derivation, or a front, needs a search that is not there.
+def check_searched(experiment: "Experiment", run: Path) -> None:
+    """Raise ValueError where a derivation needs a search that is not there.
 
     Or that is of another experiment, as far as that is known before the text is read.
     """
     derive = experiment.derive
     for seed in derive.searches or [experiment.run.seed]:
         path = search_folder(run, seed) / "pi.npz"
-        if front or derive.method in SEARCHED or (derive.searches and derive.method in TRAINED):
+        if derive.method in SEARCHED or (derive.searches and derive.method in TRAINED):
             load_pi(path)
-        if front or derive.method not in RULES:
+        if derive.method not in RULES:
             is_claimed(path.parent, experiment.search_identity(), text_read=False)
 
 

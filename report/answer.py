@@ -32,14 +32,13 @@ def answer(
     caveats: Sequence[str],
     caveats_key: str,
     next_command: str,
-    front: str,
     trained: str,
 ) -> html.Section:
     """The chosen layout beside its baselines, with the verdict.
 
     `contenders` are rows of `report.layouts.compared`. The chosen one was chosen with `pi_L`; the
-    search `likeliest` is shown where no layout was derived yet, `front` and `trained` where nothing
-    was compared; the section `caveats_key` has all caveats in full.
+    search `likeliest` is shown where no layout was derived yet, `trained` where nothing was
+    compared; the section `caveats_key` has all caveats in full.
     """
     reference = comparison.reference if comparison else ""
     ordered = in_order_of_interest(contenders, reference)
@@ -68,7 +67,6 @@ def answer(
         next_command=next_command,
         chosen=chosen,
         others_trained=ordered["nats_per_token"][~ordered["is_chosen"].astype(bool)].notna().any(),
-        front=front,
         trained=trained,
         compared=_compared(ordered, chosen, comparison) if comparison else None,
     )

@@ -13,7 +13,6 @@ from utils.text import compact
 
 _MARKS = {  # mark, colour, size, words
     **dict.fromkeys(CHOSEN_ROLES, ("*", HUES["chosen"], 13.0, "chosen layout")),
-    "front": ("s", HUES["front"], 6.5, "on the Pareto front"),
     "baseline": ("o", HUES["baseline"], 6.5, "baselines"),
 }
 _COSTS = {"latency_ms": ("latency", "{:g}".format), "flops_per_token": ("flops", compact)}

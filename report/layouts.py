@@ -18,7 +18,7 @@ from report.run_files import reading, seed_folders
 from utils.files import read_object
 from utils.text import compact, layout_title
 
-CHOSEN, OTHERS, FRONT = "architecture.json", "architectures", "pareto.json"
+CHOSEN, OTHERS = "architecture.json", "architectures"
 _COSTS = {"parameters": "parameters", "flops_per_token": "FLOPs per token"}
 _NETS = {
     "soft": "pi's mixture of all candidates",
@@ -129,12 +129,7 @@ def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
     """The chosen layout, where there is one, and the others of the run."""
     chosen = run_folder / CHOSEN
     layout = read_layout(chosen) if chosen.exists() else None
-    files = set((run_folder / OTHERS).glob("*.json"))
-    if (run_folder / FRONT).exists():
-        # Layouts of fronts that were derived before the present one.
-        front = read_object(run_folder / FRONT).get("front", [])
-        files -= {path for path in files if path.match("pareto-*") and path.stem not in front}
-    others = map(read_layout, sorted(files))
+    others = map(read_layout, sorted((run_folder / OTHERS).glob("*.json")))
     return layout, [other for other in others if layout is None or other.name != layout.name]
 
 

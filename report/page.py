@@ -10,7 +10,7 @@ from report.answer import answer
 from report.commands import commands_section, next_commands
 from report.comparison import Comparison, html_table, read_comparison
 from report.comparison_figure import scatter
-from report.derivation import front_section, front_sentence, trainings_section, trainings_sentence
+from report.derivation import trainings_section, trainings_sentence
 from report.layouts import (
     compared,
     derived_section,
@@ -62,12 +62,10 @@ def write_report(run_folder: Path) -> Path:
             caveats=caveats,
             caveats_key="derived" if chosen or not found else found[0].key,
             next_command=left[0] if left else "",
-            front=front_sentence(run_folder),
             trained=trainings_sentence(run_folder),
         ),
         _comparison(comparison) if comparison else None,
         layouts_section(contenders, palette),
-        front_section(run_folder),
         *found,
         derived_section(chosen, palette) if chosen else None,
         trainings_section(run_folder),

@@ -43,12 +43,7 @@ _STYLE = Path(__file__).with_name("house.mplstyle")
 # The costs in words, with their units.
 COSTS = {
     "latency": "latency of one segment, ms",
-    "decode": "time to generate one token, ms",
-    "train_step": "time of one training step, ms",
-    "throughput": "time of one pass of a whole batch, ms",
-    "parameters": "parameters",
     "flops": "FLOPs per token (forward)",
-    "cache": "memory kept while generating, bytes",
 }
 # A name is to the right of its mark, or where there is room: sides, and pixels from the mark.
 _SIDES = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0.5),

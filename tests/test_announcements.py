@@ -82,7 +82,6 @@ def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> No
         ("search", QUICKSTART, *own): "--set data.files",
         ("tools.pack", str(run)): f"{run}: no run directory",
         ("derive", QUICKSTART, "--run", str(run), "--method", "argmax"): first,
-        ("derive", QUICKSTART, "--run", str(run), "--pareto"): first,
         ("retrain", QUICKSTART, "--run", str(run)): none,
         ("compare", QUICKSTART, "--run", str(run)): none,
         ("retrain", QUICKSTART, "--layout", "aaxd"): "--layout: position 3: 'x' is none of a",

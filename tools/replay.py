@@ -41,12 +41,12 @@ _PROGRAM = Path(__file__).resolve().parents[1]
 # Options of the verbs that say what is computed; all else of a command is its experiment.
 _OPTIONS = {
     "search": {"--seeds", "--workers"},
-    "derive": {"--workers", "--pareto"},
+    "derive": {"--workers"},
     "retrain": {"--architecture", "--layout", "--seeds", "--workers"},
-    "compare": {"--workers", "--pareto"},
+    "compare": {"--workers"},
 }
 # Results, in the order in which a run writes them: the first difference is then a cause.
-_PHASES = ("search/", "architecture", "retrain/", "model/", "pareto.", "comparison.")
+_PHASES = ("search/", "architecture", "retrain/", "model/", "comparison.")
 _RESULTS = (".npz", ".csv", ".json", ".jsonl", "/model.safetensors")
 _OF_THE_MACHINE = ("environment.json", "key.json")
 # What was measured, or says with which commit.

@@ -142,7 +142,7 @@ def with_relatives(make, *names, latency="3.4", layout="a d", words=""):
     """A comparison beside interleaved."""
     relative, rows = "0.661234" if latency else "", ""
     for place, name in enumerate(names):
-        role, equal = ("baseline", "FLOPs latency") if place else ("front", "parameters")
+        role, equal = "baseline", "FLOPs latency" if place else "parameters"
         rows += f"{name},{layout},3,1234567,2.41e6,{latency},4.1,60.34,2.05,4.0,{role},"
         rows += f"{words},{relative},1.04321,{equal}\n"
     return read_comparison(make.comparison(rows, reference="interleaved", verdict="better",

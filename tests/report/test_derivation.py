@@ -1,4 +1,4 @@
-"""The figures and the sections of a front, and of what a derivation trained."""
+"""The figure and the section of what a derivation trained."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 
 from report.derivation import (
-    front_figure,
-    front_section,
-    read_front,
     read_trainings,
     trainings_figure,
     trainings_section,
     trainings_sentence,
-    write_front_figure,
     write_trainings_figure,
 )
 
@@ -103,59 +99,3 @@ def test_without_probes_the_table_has_no_place_for_what_they_foresaw(folder: Pat
     section = trainings_section(folder)
     assert section is not None
     assert "foreseen" not in section.body
-
-
-SCORED_HEAD = "rule,front,layout,cost,times_reference,nats_per_token,standard_error\n"
-SCORED = """\
-,1,i i i i,0.44,0.13,8.9,0.1
-,1,d i i i,1.0,0.3,4.8,0.1
-,0,i a i i,1.5,0.4,4.9,0.1
-,1,a i d i,2.0,0.6,4.7,0.1
-par,0,a d d d,2.9,0.85,4.71,0.1
-interleaved,1,a d a d,3.4,1.0,4.65,0.1
-"""
-
-
-@pytest.fixture
-def scored(tmp_path: Path) -> Path:
-    (tmp_path / "pareto.csv").write_text(SCORED_HEAD + SCORED)
-    summary = {"cost": "latency", "unit": "ms", "reference": "a d a d", "front": ["x"]}
-    (tmp_path / "pareto.json").write_text(json.dumps(summary))
-    return tmp_path
-
-
-def test_the_figure_shows_front_and_rules_and_says_what_lies_above(scored: Path) -> None:
-    table = read_front(scored)
-    assert table is not None
-    axes = front_figure(table).axes[0]
-    assert axes.get_xlabel() == "latency of one segment, ms"
-    texts = {text.get_text() for text in axes.texts}
-    assert {"par\naddd", "interleaved\nadad", "diii", "aidi"} <= texts
-    assert "iiii" not in texts
-    assert axes.get_ylim()[1] < np.exp(8.9)
-    labels = [text.get_text() for text in axes.figure.legends[0].get_texts()]
-    assert labels == ["off the front", "Pareto front of 6 layouts", "hand-written layouts"]
-    assert axes.get_title(loc="left").endswith("best for their cost? (1 above the figure)")
-    ticks = [label.get_text() for label in axes.get_xticklabels()]
-    assert len(set(ticks)) == len(ticks), "no two alike"
-    path = write_front_figure(scored)
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_reference_is_always_in_the_figure(scored: Path) -> None:
-    path = scored / "pareto.csv"
-    path.write_text(
-        path.read_text().replace(
-            "interleaved,1,a d a d,3.4,1.0,4.65", "interleaved,0,a d a d,3.4,1.0,7.9"
-        )
-    )
-    table = read_front(scored)
-    assert table is not None
-    axes = front_figure(table).axes[0]
-    assert np.exp(7.9) < axes.get_ylim()[1] < np.exp(8.9)
-
-
-def test_without_a_front_there_is_no_section(tmp_path: Path) -> None:
-    assert front_section(tmp_path) is None
-    (tmp_path / "pareto.csv").write_text(SCORED_HEAD + SCORED)
-    assert front_section(tmp_path) is None

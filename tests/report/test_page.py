@@ -51,17 +51,6 @@ def test_a_whole_run_has_every_section(whole):
         assert shown in whole.text
 
 
-def test_layouts_of_an_earlier_front_are_left_out(make):
-    for name in ("pareto-ad", "pareto-dd"):
-        make.architecture(name, ("attention", "dense", "dense"), chosen=name == "pareto-ad")
-    assert "<br>pareto-dd</p>" in page_of(make.run).part("layouts")
-    make.architecture("par-5", ("attention", "dense", "dense"), chosen=False)
-    (make.run / "pareto.json").write_text(json.dumps({"front": ["pareto-ad"]}))
-    page = page_of(make.run)
-    assert "pareto-dd" not in page.text
-    assert "<br>par-5</p>" in page.part("layouts")
-
-
 def test_the_pictures_stand_in_the_page_and_its_links_lead_somewhere(whole):
     pictures = [load for load in whole.loads if load.startswith("data:image/")]
     assert len(pictures) == whole.tags.count("img") == 7

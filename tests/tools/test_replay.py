@@ -53,7 +53,7 @@ def write_commands(run: Path, experiment_file: Path) -> None:
         ("python search.py x.yaml --seeds 0,1", "search", {"--seeds": "0,1"}, 1),
         ("python derive.py r", "derive", {"--workers": "1"}, 1),
         ("python retrain.py r --architecture my.json", "retrain", {"--architecture": file}, 4),
-        ("python compare.py r --pareto", "compare", {"--workers": "1", "--pareto": ""}, 1),
+        ("python compare.py r", "compare", {"--workers": "1"}, 1),
     ]
     rows = [
         {"command": typed, "verb": verb, "options": options, "threads": 2, "ranks": ranks}
@@ -130,7 +130,7 @@ def test_the_commands_run_again_with_their_threads_processes_and_files(original:
         "-m torch.distributed.run --standalone --nproc_per_node 4 -- retrain.py r/replay/2.yaml "
         "--run r --set a=b --architecture=r/replay/retrain/layout-aa/seed-3/architecture.json "
         "--set run.threads=2",
-        "compare.py r/replay/3.yaml --run r --set a=b --workers=1 --pareto",
+        "compare.py r/replay/3.yaml --run r --set a=b --workers=1",
     ]
     assert load_experiment(files / "0.yaml") == load_experiment(original / "tiny.yaml")
 

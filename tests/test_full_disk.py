@@ -16,13 +16,13 @@ from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, Capture, assert_same, code
 
 
 def goes_on_exactly(
-    n: int, script: Any, experiment_file: Path, undisturbed: Path, capsys: Any
+    n: int, script: Any, experiment_file: Path, undisturbed: Path, capsys: Any, *options: str
 ) -> bool:
     """Full from the n-th change on, then with room; False where there are not so many changes."""
     folder = experiment_file.parent / f"disk-{n}"
     folder.mkdir()
     phase, more = (SEARCH, []) if script is search else (RETRAIN, LAYOUT)
-    arguments = [experiment_file, "--run", folder / "run", *more]
+    arguments = [experiment_file, "--run", folder / "run", *more, *options]
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patched:
         # A retraining finds the text as the search before it has prepared it.
@@ -55,15 +55,24 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_exactly(
     assert goes_on_exactly(n, script, experiment_file, undisturbed, capsys)
 
 
+# As many files as the whole phases write, in fewer steps.
+FEWER = settings(
+    *("search.steps=9", "retrain.steps=8", "run.log_every=2"),
+    *("run.checkpoint_every=2", "run.validate_every=3"),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("script", [search, retrain])
 def test_a_full_disk_at_any_file_is_one_line_and_the_run_goes_on_exactly(
-    experiment_file: Path, undisturbed: Path, capsys: Capture, script: Any
+    experiment_file: Path, tmp_path: Path, capsys: Capture, script: Any
 ) -> None:
+    whole, more = tmp_path / "run", [] if script is search else LAYOUT
+    run(script, experiment_file, "--run", whole, *more, *FEWER)
     # A file takes up to five changes in a row (open, write, sync, rename, sync of the folder):
     # every fourth change meets each file, and from file to file each of the five.
     n = 1
-    while goes_on_exactly(n, script, experiment_file, undisturbed, capsys):
+    while goes_on_exactly(n, script, experiment_file, whole, capsys, *FEWER):
         n += 4
     assert n > 100
 

@@ -18,7 +18,7 @@ from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
 from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
-from tests.runs import Capture, settings
+from tests.runs import Capture, run_jobs_here, settings
 
 TWO = ["model.candidates=[attention, dense]", "retrain.steps=4", "search.steps=6"]
 TWO += ["retrain.optimiser.warmup_steps=1", "search.optimiser.warmup_steps=1", "costs.repeats=3"]
@@ -28,8 +28,10 @@ FOUR = [*TWO, "model.n_blocks=4"]
 
 @pytest.mark.slow
 def test_a_table_is_made_checked_and_searched(
-    experiment_file: Path, tmp_path: Path, capsys: Capture
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
+    monkeypatch.setattr("benchmarks.layout_rows.run_all", run_jobs_here)
+    monkeypatch.setattr("benchmarks.layoutbench.searches.run_all", run_jobs_here)
     base = [experiment_file, *settings(*SMALL), "--workers", "2", "--run"]
     path = tmp_path / "bench/layoutbench.csv"
 

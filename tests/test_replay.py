@@ -4,7 +4,7 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tools import replay
 from tools.pack import FILES, MANIFEST, write_archive
 from tools.replay import in_order
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("one run replayed")]
 
 
 def given(monkeypatch: pytest.MonkeyPatch, script: Any, *arguments: str) -> None:
@@ -29,19 +29,21 @@ def given(monkeypatch: pytest.MonkeyPatch, script: Any, *arguments: str) -> None
     assert script.main() == 0
 
 
-@pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Search, derivation, retraining and comparison of the tiny experiment, packed."""
-    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
-    # Other work may change the tree meanwhile.
-    monkeypatch.setattr("training.run_dir.commit", lambda: "abc")
-    file, made = write_experiment(tmp_path), tmp_path / "made"
-    texts = "compare.baselines=[interleaved]", "run.figures=false"
-    given(monkeypatch, search, str(file), "--run", str(made), *settings(*texts))
-    for script in (derive, retrain, compare):
-        given(monkeypatch, script, str(made))
-    write_archive(made, tmp_path / "made.zip")
-    return tmp_path / "made.zip"
+    folder = tmp_path_factory.mktemp("replay")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PARNAS_CACHE", str(folder / "cache"))
+        # Other work may change the tree meanwhile.
+        patched.setattr("training.run_dir.commit", lambda: "abc")
+        file, made = write_experiment(folder), folder / "made"
+        texts = "compare.baselines=[interleaved]", "run.figures=false"
+        given(patched, search, str(file), "--run", str(made), *settings(*texts))
+        for script in (derive, retrain, compare):
+            given(patched, script, str(made))
+        write_archive(made, folder / "made.zip")
+        yield folder / "made.zip"
 
 
 def test_a_run_is_made_again_byte_for_byte_by_processes_of_its_own(

@@ -92,7 +92,7 @@ def wait_for(condition: Callable[[], T], limit_s: float = 300) -> T:
     until = time.monotonic() + limit_s
     while not (value := condition()):
         assert time.monotonic() < until, "it never came"
-        time.sleep(0.2)
+        time.sleep(0.05)
     return value
 
 

@@ -83,7 +83,7 @@ def path_step(shape: Shape, path: str, device: str, dtype: str) -> Callable[[], 
         r_SD = segment.encodings(shape.memory, shape.d_model, None, kind["dtype"])
         r_SHK = (r_SD @ w_r_ED.T).view(keys, heads, width)
         mask_BTS = segment.mask(shape.memory, None, kind["dtype"])
-        given = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
+        given = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS[:, None])
         out_BTHK = KERNELS[path](given, 0.0)
         torch.autograd.grad(out_BTHK, inputs, grad_BTHK)
 

@@ -161,7 +161,7 @@ def architecture_of(theirs: "dict[str, Tensor]", ramp: int) -> dict[str, Any]:
     _, d_head, length = theirs["key_pe"].shape
     span = {"kind": "adaptive_span", "label": "adaptive_span", "span": length,
         "ramp": ramp, "first_span": 0.0, "span_loss": SPAN_LOSS, "positions": "learned",
-        "sees_itself": False, "n_heads": len(theirs[f"layers.0.{MASK}"]),
+        "sees_itself": False, "qk_norm": False, "n_heads": len(theirs[f"layers.0.{MASK}"]),
         "d_head": d_head}  # fmt: skip
     d_ffn = len(theirs["layers.0.ff.fc1.weight"])
     dense = {"kind": "dense", "label": "dense", "d_ffn": d_ffn, "activation": "relu", "chunk": 1}

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from model.blocks.adaptive_span import AdaptiveSpanBlock
 from model.blocks.all_attention import AllAttentionBlock
-from model.blocks.attention import AttentionBlock
+from model.blocks.attention import AttentionBlock, normed, turned, with_keys
 from model.blocks.routing import ITSELF, RoutingBlock
-from model.state import Segment, sinusoid, sinusoid_at
+from model.state import Segment, sinusoid, sinusoid_at, turns_at
 
 
 class Form(nn.Module):
@@ -29,27 +29,34 @@ class Form(nn.Module):
 
 
 class AttentionForm(Form):
-    """Relative attention over M rows of keys and values, zero and masked where there is no token.
+    """Attention over M rows of keys and values, zero and masked where there is no token.
 
-    The projected encodings of the distances M ... 0 are constants; those beyond are made in the
-    graph, where a window does not hide them. One product more than there are distances stands in
-    the first column: rows of the scores, read one number shorter, are shifted as they must be.
+    Relative encodings of the distances M ... 0, projected, are constants; those beyond are made in
+    the graph, where a window does not hide them. One product more than there are distances stands
+    in the first column: rows of the scores, read one number shorter, are shifted as they must be.
     """
 
+    query_ED: Tensor
     near_RGK: Tensor
+    u_GN1K: Tensor
+    v_GN1K: Tensor
 
     def __init__(self, block: AttentionBlock, reach: int | None = None) -> None:
         super().__init__()
         self.heads, self.groups, self.width = block.n_heads, block.n_kv_heads, block.d_head
         self.window, self.memory = block.reached(reach)
-        self.clamp, scale = block.clamp, self.width**-0.5
-        self.memory_rows = self.memory
-        self.query_ED = nn.Parameter(block.query.weight * scale)
+        self.clamp, self.memory_rows = block.clamp, self.memory
+        self.relative, self.rope = block.positions == "relative", block.positions == "rope"
         self.key_value, self.output = block.key_value, block.output
-        shape_GN1K = (self.groups, -1, 1, self.width)
-        self.u_GN1K = nn.Parameter((block.u_HK * scale).view(shape_GN1K))
-        self.v_GN1K = nn.Parameter((block.v_HK * scale).view(shape_GN1K))
-        self.register_buffer("near_RGK", self._near(block))
+        query_ED, norm_K, *biases = block.scaled()
+        self.register_buffer("query_ED", query_ED)
+        self.query_norm_K = None if norm_K is None else nn.Parameter(norm_K)
+        self.key_norm_K = block.key_norm_K
+        for name, bias_HK in zip(("u_GN1K", "v_GN1K"), biases, strict=True):
+            if bias_HK is not None:
+                self.register_buffer(name, bias_HK.view(self.groups, -1, 1, self.width))
+        if self.relative:
+            self.register_buffer("near_RGK", self._near(block))
 
     def forward(
         self, c_BTD: Tensor, segment: Segment, state_BG2MK: Tensor | None
@@ -57,11 +64,13 @@ class AttentionForm(Form):
         """What is added, and the keys and values of the last M tokens (None: M is 0)."""
         batch, length, _ = c_BTD.shape
         per_group = self.heads // self.groups
+        rows = self.memory if self.clamp is not None else 0
+        turns = segment.turns(rows, self.width, c_BTD.dtype) if self.rope else None
         q_BTE = F.linear(c_BTD, self.query_ED)
-        q_BTGNK = q_BTE.view(batch, length, self.groups, per_group, self.width)
-        q_BGNTK = q_BTGNK.permute(0, 2, 3, 1, 4)
+        q_BTHK = normed(q_BTE.view(batch, length, self.heads, self.width), self.query_norm_K)
         both_BTE = self.key_value(c_BTD)
         both_BT2GK = both_BTE.view(batch, length, 2, self.groups, self.width)
+        both_BT2GK = with_keys(both_BT2GK, self.key_norm_K, turns)
         whole_BG2SK = both_BT2GK.permute(0, 3, 2, 1, 4)
         if self.memory:
             if state_BG2MK is None:
@@ -70,9 +79,25 @@ class AttentionForm(Form):
             whole_BG2SK = torch.cat([state_BG2MK, whole_BG2SK], dim=3)
             state_BG2MK = whole_BG2SK[:, :, :, length:]
         k_BG1SK, value_BG1SK = (part_BGSK[:, :, None] for part_BGSK in whole_BG2SK.unbind(2))
-        content_BGNTK = q_BGNTK + self.u_GN1K
-        score_BGNTS = self._masked(content_BGNTK @ k_BG1SK.mT, segment)
-        score_BGNTS = score_BGNTS + self._position_scores(q_BGNTK + self.v_GN1K)
+
+        def grouped(q_BTHK: Tensor) -> Tensor:
+            q_BTGNK = q_BTHK.view(batch, length, self.groups, per_group, self.width)
+            return q_BTGNK.permute(0, 2, 3, 1, 4)
+
+        content_BGNTK = grouped(q_BTHK)
+        if self.relative:
+            position_BGNTS = self._position_scores(content_BGNTK + self.v_GN1K)
+            content_BGNTK = content_BGNTK + self.u_GN1K
+            score_BGNTS = content_BGNTK @ k_BG1SK.mT + position_BGNTS
+        else:
+            score_BGNTS = grouped(turned(q_BTHK, turns)) @ k_BG1SK.mT
+        if turns is not None and self.clamp is not None:
+            clamp = torch.full((1, 1), self.clamp, device=c_BTD.device)
+            far_BTHK = turned(q_BTHK, turns_at(clamp, self.width, c_BTD.dtype))
+            k_BSGK = turned(whole_BG2SK[:, :, 0].transpose(1, 2), (turns[0], -turns[1]))
+            far_BGNTS = grouped(far_BTHK) @ k_BSGK.permute(0, 2, 3, 1)[:, :, None]
+            score_BGNTS = score_BGNTS + (far_BGNTS - score_BGNTS).tril(rows - self.clamp - 1)
+        score_BGNTS = self._masked(score_BGNTS, segment)
         out_BGNTK = self._read(score_BGNTS, content_BGNTK, value_BG1SK)
         out_BTE = out_BGNTK.permute(0, 3, 1, 2, 4).flatten(2)
         return self.output(out_BTE), state_BG2MK if self.memory else None, None

@@ -1,6 +1,7 @@
 """The exact ways to compute relative attention (Dai et al. 2019, section 3.3), and the KV cache.
 
 score_ij = (q_i + u) . k_j + (q_i + v) . r_{M+i-j}, out_i = sum_j softmax_j(score_ij) value_j.
+Without relative positions there are no u, v and r, and the score is q_i . k_j.
 
 B batch   T segment length   M memory length   S = M + T keys   H heads   K head dim
 G heads of keys and values   Q = H / G   P pairs of stream and group   R rows of queries
@@ -25,33 +26,50 @@ class AttentionInputs(NamedTuple):
     """What a kernel reads; the scale 1/sqrt(K) is in q, u and v already.
 
     r_SHK are the projected encodings of the distances S-1 ... 0, u the content and v the position
-    bias; the mask is 0 or -inf, and its first axis may be 1.
+    bias. What is added to the scores is the mask, 0 or -inf, and what a clamp of turned keys
+    changes; its first two axes may be 1. `plain_BTHK` are the queries as they meet keys without a
+    position; None: those that meet all others.
     """
 
     q_BTHK: Tensor
     k_BSHK: Tensor
     value_BSHK: Tensor
-    r_SHK: Tensor
-    u_HK: Tensor
-    v_HK: Tensor
-    mask_BTS: Tensor
+    r_SHK: Tensor | None
+    u_HK: Tensor | None
+    v_HK: Tensor | None
+    added_BHTS: Tensor
+    plain_BTHK: Tensor | None = None
+
+
+def content_queries(q_BTHK: Tensor, u_HK: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """What meets keys, (B, H, T, K): q + u, or q."""
+    content_BTHK = q_BTHK if u_HK is None else q_BTHK + u_HK
+    return content_BTHK.to(dtype).transpose(1, 2)
+
+
+def score_bias(inputs: AttentionInputs) -> Tensor:
+    """What is added to the scores of the content; the first two axes may be 1."""
+    added_BHTS = inputs.added_BHTS.to(inputs.q_BTHK.dtype)
+    if inputs.r_SHK is None:
+        return added_BHTS
+    assert inputs.v_HK is not None
+    return position_scores(inputs.q_BTHK + inputs.v_HK, inputs.r_SHK) + added_BHTS
 
 
 def fused(inputs: AttentionInputs, rate: float) -> Tensor:
-    """One function with its own backward pass; with dropout only on a CPU."""
-    out: Tensor = _Fused.apply(*inputs, rate)  # type: ignore[no-untyped-call]
+    """Relative positions, with a backward pass of its own; with dropout only on a CPU."""
+    out: Tensor = _Fused.apply(*inputs[:7], rate)  # type: ignore[no-untyped-call]
     return out
 
 
 def with_bias(inputs: AttentionInputs, rate: float) -> Tensor:
-    """F.scaled_dot_product_attention with the position scores and the mask as its bias."""
-    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
-    bias_BHTS = position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None].to(q_BTHK.dtype)
+    """F.scaled_dot_product_attention; its bias is the dense mask, and position scores if any."""
+    k_BSHK = inputs.k_BSHK
     out_BHTK = F.scaled_dot_product_attention(
-        (q_BTHK + u_HK).transpose(1, 2).to(k_BSHK.dtype),
+        content_queries(inputs.q_BTHK, inputs.u_HK, k_BSHK.dtype),
         k_BSHK.transpose(1, 2),
-        value_BSHK.transpose(1, 2),
-        attn_mask=bias_BHTS.to(k_BSHK.dtype),
+        inputs.value_BSHK.transpose(1, 2),
+        attn_mask=score_bias(inputs).to(k_BSHK.dtype),
         dropout_p=rate,
         scale=1.0,
     )
@@ -99,7 +117,7 @@ class _Fused(torch.autograd.Function):
         r_SHK: Tensor,
         u_HK: Tensor,
         v_HK: Tensor,
-        mask_BTS: Tensor,
+        added_BHTS: Tensor,
         rate: float,
     ) -> Tensor:
         batch, segment, heads, width = q_BTHK.shape
@@ -112,7 +130,7 @@ class _Fused(torch.autograd.Function):
         r_HSK = r_SHK.transpose(0, 1)
         raw_PTS = torch.bmm(position_HNK, r_HSK.mT).view(heads * batch, segment, keys)
         score_PTS = torch.baddbmm(shifted(raw_PTS), content_PTK, k_PSK.mT)
-        score_PTS.view(heads, batch, segment, keys).add_(mask_BTS)
+        score_PTS.view(heads, batch, segment, keys).add_(added_BHTS.transpose(0, 1))
         wide = torch.promote_types(score_PTS.dtype, torch.float32)
         weight_PTS = torch.softmax(score_PTS, -1, dtype=wide).to(score_PTS.dtype)
         keep_PTS, ctx.factor = keep(weight_PTS, rate) if rate else (None, 1.0)
@@ -184,12 +202,13 @@ Kernel = Callable[[AttentionInputs, float], Tensor]
 KERNELS: dict[str, Kernel] = {"with_bias": with_bias, "fused": fused}
 
 
-def select_kernel(device: torch.device, rate: float, asked: str | None) -> Kernel:
+def select_kernel(device: torch.device, rate: float, asked: str | None, relative: bool) -> Kernel:
     """The kernel asked for, or the device's fastest; `with_bias` where that cannot serve.
 
-    `fused` drops attention weights on a CPU alone, and a compiler finds more in `with_bias`.
+    `fused` has relative positions and drops attention weights on a CPU alone, and a compiler finds
+    more in `with_bias`.
     """
-    serves = (device.type == "cpu" or rate == 0) and not torch.compiler.is_compiling()
+    serves = (device.type == "cpu" or rate == 0) and not torch.compiler.is_compiling() and relative
     return KERNELS[(asked or FASTEST.get(device.type, ALWAYS)) if serves else ALWAYS]
 
 
@@ -220,29 +239,33 @@ def append_to_kv_cache(cached_BG2MK: Tensor, new_BG2TK: Tensor) -> Tensor:
 def attend_cached(
     q_BTHK: Tensor,
     kv_BG2SK: Tensor,
-    r_SGK: Tensor,
-    u_HK: Tensor,
-    v_HK: Tensor,
-    mask_BTS: Tensor,
+    r_SGK: Tensor | None,
+    u_HK: Tensor | None,
+    v_HK: Tensor | None,
+    added_BHTS: Tensor,
+    plain_BTHK: Tensor | None = None,
     persistent_2NHK: Tensor | None = None,
 ) -> Tensor:
     """The attended values (B, T, H, K) as kernels give them, without gradients and dropout.
 
     The Q heads of queries that read one head of keys and values stand beside each other: they are
     rows of the same product. Persistent keys and values share their softmax; they have no position
-    and no mask, and one copy serves all streams.
+    and no mask, meet the plain queries, and one copy serves all streams.
     """
     batch, segment, heads, width = q_BTHK.shape
     keys, dtype = kv_BG2SK.shape[3], kv_BG2SK.dtype
     k_PSK, value_PSK = kv_BG2SK.flatten(0, 1).unbind(1)
-    content_BHTK = (q_BTHK + u_HK).to(dtype).transpose(1, 2)
+    content_BHTK = content_queries(q_BTHK, u_HK, dtype)
     score_PRS = torch.bmm(content_BHTK.reshape(len(k_PSK), -1, width), k_PSK.mT)
     score_BHTS = score_PRS.view(batch, heads, segment, keys)
-    position_BHTS = _cached_position_scores((q_BTHK + v_HK).to(dtype), r_SGK)
-    score_BHTS.add_(position_BHTS).add_(mask_BTS[:, None])
+    if r_SGK is not None:
+        assert v_HK is not None
+        score_BHTS.add_(_cached_position_scores((q_BTHK + v_HK).to(dtype), r_SGK))
+    score_BHTS.add_(added_BHTS)
     if persistent_2NHK is not None:
         key_HNK, value_HNK = persistent_2NHK.to(dtype).transpose(1, 2)
-        score_BHTN = _by_head(content_BHTK, key_HNK.mT)
+        met_BTHK = q_BTHK if plain_BTHK is None else plain_BTHK
+        score_BHTN = _by_head(content_queries(met_BTHK, u_HK, dtype), key_HNK.mT)
         score_BHTS = torch.cat([score_BHTS, score_BHTN], dim=-1)
     wide = torch.promote_types(dtype, torch.float32)
     weight_BHTS = torch.softmax(score_BHTS, -1, dtype=wide).to(dtype)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
-from model.blocks.options import CHUNK, Activation
+from model.blocks.options import CHUNK, Activation, Positions
 from utils.validation import Section
 
 if TYPE_CHECKING:
@@ -215,8 +215,20 @@ class ModelConfig(ModelOptions):
         description="Largest distance that is encoded (clamp_len); keys further away count as this "
         "far (default: no limit).",
     )
+    positions: Positions = Field(
+        default="relative",
+        description="relative: Transformer-XL's; rope: queries and keys are turned by their "
+        "positions; none: only that no query sees a later key. adaptive_span also has learned: a "
+        "vector per distance, shared by all heads of a block.",
+    )
+    qk_norm: bool = Field(
+        default=False,
+        description="RMSNorm of every head's queries and keys, with a weight per channel.",
+    )
     d_ffn: int = Field(ge=1, description="Inner width of a feed-forward (dense) block, GLU or not.")
-    activation: Activation = Field(default="relu", description="swiglu and geglu have no biases.")
+    activation: Activation = Field(
+        default="relu", description="relu2: relu squared; swiglu and geglu have no biases."
+    )
     chunk: int = Field(default=1, ge=1, le=2**20, description=CHUNK)
     dropout: float = Field(
         default=0.1,

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Candidate
-from model.blocks.base import Block
+from model.blocks.base import NORM_EPS, Block
 from model.config import NO_OPTIONS, ModelOptions
 from model.ops import Dropout, add_dropped
 from model.state import Segment
@@ -23,8 +23,6 @@ Terms = Sequence[tuple[int, Tensor | None]]
 # The new residual stream, memory and states, and the auxiliary loss.
 Result = tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]
 RunSlot = Callable[..., Result]
-
-_EPS = 1e-5
 
 
 class ScaleNorm(nn.Module):
@@ -39,7 +37,7 @@ class ScaleNorm(nn.Module):
 
     def forward(self, x_D: Tensor) -> Tensor:
         """The rows at length g."""
-        return self.weight * F.normalize(x_D, dim=-1, eps=_EPS)
+        return self.weight * F.normalize(x_D, dim=-1, eps=NORM_EPS)
 
 
 class ReZero(nn.Module):
@@ -54,7 +52,7 @@ class ReZero(nn.Module):
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layer": nn.LayerNorm,
     # Zhang and Sennrich 2019, arXiv 1910.07467, Eq. 4.
-    "rms": partial(nn.RMSNorm, eps=_EPS),
+    "rms": partial(nn.RMSNorm, eps=NORM_EPS),
     "scale": ScaleNorm,
 }
 

@@ -14,6 +14,9 @@ from torch import Tensor
 
 _Made = TypeVar("_Made")
 
+# Cosines and sines of the angles by which rotary positions turn pairs of channels.
+Turns = tuple[Tensor, Tensor]
+
 
 @dataclass(frozen=True)
 class StreamState:
@@ -162,6 +165,16 @@ class Segment:
             lambda: sinusoid(memory + self.length, width, clamp=clamp, dtype=dtype, device=device),
         )
 
+    def turns(self, memory: int, width: int, dtype: torch.dtype) -> Turns:
+        """Of positions in the memory and the segment; (B, S, 1, width / 2), float32 at least.
+
+        They are each stream's own in an evaluation, which keeps turned keys; else B is 1.
+        """
+        place_S = torch.arange(memory + self.length, device=self.seen_B.device)
+        place_BS = place_S + (self.seen_B[:, None] - memory) if self.cached else place_S[None]
+        key = ("turns", memory, width, dtype)
+        return self.once(key, lambda: turns_at(place_BS, width, dtype))
+
     def before(self, rows: int) -> "Segment":
         """The last rows of the memory as a segment that streams begin with."""
 
@@ -249,3 +262,11 @@ def sinusoid_at(distance_S: Tensor, width: int) -> Tensor:
     exponent = torch.arange((width + 1) // 2, dtype=distance_S.dtype, device=distance_S.device)
     angle = distance_S[:, None] * 10000.0 ** -(exponent * (2 / width))
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width]
+
+
+def turns_at(place_BS: Tensor, width: int, dtype: torch.dtype) -> Turns:
+    """Of the angles p 10000^(-2 i / width) for the pair i; in float64, as streams may be long."""
+    wide = torch.promote_types(dtype, torch.float32)
+    pair = torch.arange(width // 2, dtype=torch.float64, device=place_BS.device)
+    angle_BS1K = place_BS[..., None, None] * 10000.0 ** (pair * (-2 / width))
+    return angle_BS1K.cos().to(wide), angle_BS1K.sin().to(wide)

@@ -214,7 +214,7 @@ def test_a_kernel_of_attention_is_the_cpus_in_float64(name: str, rows: int) -> N
     weight, found = draw(3, 24, 2, 8), []
     for device, dtype in ((CPU, torch.float64), (GPU, torch.float64), (GPU, torch.float32)):
         parts = [part.to(device, dtype).detach().requires_grad_() for part in given]
-        out = KERNELS[name](AttentionInputs(*parts, mask.to(device, dtype)), 0.0)
+        out = KERNELS[name](AttentionInputs(*parts, mask[:, None].to(device, dtype)), 0.0)
         gradients = torch.autograd.grad((out * weight.to(device, dtype)).sum(), parts)
         found.append([out.detach(), *gradients])
     for exact, double, single in zip(*found, strict=True):
@@ -231,7 +231,7 @@ def test_attentions_dropout_keeps_the_mean() -> None:
         torch.zeros(2, 8, device=GPU),
         torch.zeros(2, 8, device=GPU),
     ]
-    inputs = AttentionInputs(*parts, *rest, mask)
+    inputs = AttentionInputs(*parts, *rest, mask[:, None])
     kernel = KERNELS["with_bias"]
     mean = torch.stack([kernel(inputs, 0.2) for _ in range(400)]).mean(0)
     assert float((mean - kernel(inputs, 0.0)).abs().mean()) < 0.03

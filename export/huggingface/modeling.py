@@ -290,7 +290,7 @@ def _refuse(others: dict[str, Any], ids_BT: Tensor | None) -> None:
     if ids_BT is None:
         raise ValueError("input_ids: missing; this model reads ids and nothing else")
     for name, value in others.items():
-        # Positions are relative.
+        # The model counts positions itself.
         if name != "position_ids" and value is not None and value is not False:
             raise ValueError(f"{name}: this model does not take it")
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.attention_kernels import AttentionInputs, position_scores
+from model.attention_kernels import AttentionInputs, content_queries, score_bias
 from model.blocks.attention import AttentionBlock
 from model.blocks.base import AddUp, Numbers
 from model.blocks.options import AdaptiveSpanOptions, AttentionOptions
@@ -19,7 +19,7 @@ from model.state import Segment
 
 
 class AdaptiveSpanBlock(nn.Module):
-    """Relative attention with the mask m(x) = clamp((R + z - x) / R, 0, 1) at distance x (Eq. 3).
+    """Attention with the mask m(x) = clamp((R + z - x) / R, 0, 1) at distance x (Eq. 3).
 
     The weights exp(s) m of a query are divided by their sum. z = z' `span` is trained, z' between 0
     and 1, with `span_loss` times the mean z as auxiliary loss (Eq. 6). Keys that no head sees are
@@ -42,11 +42,13 @@ class AdaptiveSpanBlock(nn.Module):
         inside = AttentionOptions(
             n_heads=options.n_heads, d_head=options.d_head, n_kv_heads=None,
             window=options.span + self.first, memory=self.memory_rows, clamp=None,
+            positions="relative" if options.positions == "learned" else options.positions,
+            qk_norm=options.qk_norm,
         )  # fmt: skip
         self.attention = (
-            AttentionBlock(inside, d_model, dropout)
-            if options.positions == "relative"
-            else _LearnedPositions(inside, d_model, dropout, self.first)
+            _LearnedPositions(inside, d_model, dropout, self.first)
+            if options.positions == "learned"
+            else AttentionBlock(inside, d_model, dropout)
         )
         self.span_H = nn.Parameter(torch.full((options.n_heads,), options.first_span))
 
@@ -122,23 +124,21 @@ def _fading(
     A query sees `span` keys from the distance `first` on. Where that is not its own, the rows of
     zeros before a stream are seen too: its first token would else see nothing at all.
     """
-    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
-    dtype, device = k_BSHK.dtype, q_BTHK.device
-    length, keys = q_BTHK.shape[1], k_BSHK.shape[1]
+    dtype, device = inputs.k_BSHK.dtype, inputs.k_BSHK.device
+    length, keys = inputs.q_BTHK.shape[1], inputs.k_BSHK.shape[1]
+    content_BHTK = content_queries(inputs.q_BTHK, inputs.u_HK, dtype)
     query_T1 = torch.arange(keys - length, keys, device=device)[:, None]
     x_TS = query_T1 - torch.arange(keys, device=device) - first
     # In float32 at least: bfloat16 takes neighbours beyond 256 for one.
     wide = torch.promote_types(dtype, torch.float32)
     fading_HTS = ((ramp + z_H.to(wide)[:, None, None] - x_TS) / ramp).clamp(0.0, 1.0)
-    content_BHTS = ((q_BTHK + u_HK).to(dtype).transpose(1, 2)) @ k_BSHK.permute(0, 2, 3, 1)
-    score_BHTS = content_BHTS + position_scores(q_BTHK + v_HK, r_SHK)
     if first:
         fading_HTS = fading_HTS.masked_fill((x_TS < 0) | (x_TS >= span), 0.0)
-    else:
-        score_BHTS = score_BHTS + mask_BTS[:, None]
+        inputs = inputs._replace(added_BHTS=torch.zeros_like(inputs.added_BHTS))
+    score_BHTS = content_BHTK @ inputs.k_BSHK.permute(0, 2, 3, 1) + score_bias(inputs)
     # Left out before the softmax, or the weight of what is seen could be too small to divide by.
     score_BHTS = score_BHTS.to(wide).masked_fill(fading_HTS == 0.0, -math.inf)
     weight_BHTS = torch.softmax(score_BHTS, dim=-1) * fading_HTS
     weight_BHTS = (weight_BHTS / weight_BHTS.sum(dim=-1, keepdim=True)).to(dtype)
-    out_BHTK = drop(weight_BHTS, rate, True) @ value_BSHK.transpose(1, 2)
+    out_BHTK = drop(weight_BHTS, rate, True) @ inputs.value_BSHK.transpose(1, 2)
     return out_BHTK.transpose(1, 2)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.attention_kernels import AttentionInputs, position_scores
+from model.attention_kernels import AttentionInputs, content_queries, score_bias
 from model.blocks.attention import AttentionBlock
 from model.blocks.options import AllAttentionOptions
 from model.ops import Dropout
@@ -39,10 +39,10 @@ class PersistentVectors(nn.Module):
 class AllAttentionBlock(nn.Module):
     """Relative attention whose softmax runs over the context and N persistent vectors.
 
-    A persistent key has no position and is never masked.
+    A persistent key has no position, mask or norm, and meets queries that are not turned.
 
-    Differs from the paper: the positions are Transformer-XL's; the content bias u is added to the
-    queries of persistent keys too.
+    Differs from the paper: by default positions are Transformer-XL's; the content bias u is added
+    to the queries of persistent keys too.
     """
 
     adds_nothing = False
@@ -67,29 +67,39 @@ class AllAttentionBlock(nn.Module):
         return self.attention(c_BSD, segment, state, kernel)
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
-        """Attention's, and two products for each vector; the last block may be padded."""
+        """Attention's, and two products for each vector, or with rope three, in a padded block."""
         padded = self.attention.computed(segment)[0] / segment
+        products = 6.0 if self.attention.positions == "rope" else 4.0
         return (
             self.attention.flops(batch, segment, memory)
-            + 4.0 * self.vectors.key_NHK.numel() * padded
+            + products * self.vectors.key_NHK.numel() * padded
         )
 
 
 def _beside(inputs: AttentionInputs, rate: float, *, key_NHK: Tensor, value_NHK: Tensor) -> Tensor:
-    """Attention over the keys and, behind them, the persistent ones with a bias of 0."""
-    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
-    batch, dtype = q_BTHK.shape[0], k_BSHK.dtype
-    bias_BHTS = position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None].to(q_BTHK.dtype)
+    """Attention over the keys and, behind them, the persistent ones with a bias of 0.
+
+    Where these meet plain queries their scores are the bias, and the keys 0.
+    """
+    batch, dtype = inputs.k_BSHK.shape[0], inputs.k_BSHK.dtype
+    bias_BHTS = score_bias(inputs)
+    if inputs.plain_BTHK is None:
+        bias_BHTS = F.pad(bias_BHTS, (0, key_NHK.shape[0]))
+    else:
+        plain_BHTK = content_queries(inputs.plain_BTHK, inputs.u_HK, dtype)
+        score_BHTN = plain_BHTK @ key_NHK.permute(1, 2, 0).to(dtype)
+        bias_BHTS = bias_BHTS.expand(*score_BHTN.shape[:3], -1)
+        bias_BHTS, key_NHK = torch.cat([bias_BHTS, score_BHTN], -1), torch.zeros_like(key_NHK)
 
     def joined(rows_BSHK: Tensor, vector_NHK: Tensor) -> Tensor:
         vector_BNHK = vector_NHK.to(dtype).expand(batch, *vector_NHK.shape)
         return torch.cat([rows_BSHK, vector_BNHK], dim=1).transpose(1, 2)
 
     out_BHTK = F.scaled_dot_product_attention(
-        (q_BTHK + u_HK).transpose(1, 2).to(dtype),
-        joined(k_BSHK, key_NHK),
-        joined(value_BSHK, value_NHK),
-        attn_mask=F.pad(bias_BHTS, (0, key_NHK.shape[0])).to(dtype),
+        content_queries(inputs.q_BTHK, inputs.u_HK, dtype),
+        joined(inputs.k_BSHK, key_NHK),
+        joined(inputs.value_BSHK, value_NHK),
+        attn_mask=bias_BHTS.to(dtype),
         dropout_p=rate,
         scale=1.0,
     )

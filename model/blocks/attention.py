@@ -1,4 +1,4 @@
-"""Relative multi-head attention (Dai et al. 2019, section 3.3).
+"""Multi-head attention over a memory and a segment.
 
 B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
 G heads of keys and values   W window   N blocks of W queries   C = 2 W - 1 keys of a block
@@ -17,42 +17,53 @@ from model.attention_kernels import (
     attend_cached,
     select_kernel,
 )
-from model.blocks.base import linear
+from model.blocks.base import NORM_EPS, linear
 from model.blocks.options import ContextOptions
 from model.ops import Dropout, project
-from model.state import Segment
+from model.state import Segment, Turns, turns_at
 
 
 class AttentionBlock(nn.Module):
     """Attention over the memory and the segment up to the query.
 
-    score_ij = ((q_i + u) . k_j + (q_i + v) . W_r R_{M+i-j}) / sqrt(d_head), for keys j <= M + i
-    that lie inside the window and, in the memory, are valid. u and v belong to the slot. With a
-    clamp N, the encoding of a distance above N is R_N (Transformer-XL's clamp_len), so that an
-    evaluation with more memory meets no distance that training did not. With fewer heads of keys
-    and values each serves H / G neighbouring heads of queries (grouped queries, Ainslie et al.
-    2023, arXiv 2305.13245; with one of them multi-query attention, Shazeer 2019, 1911.02150), and
-    so do the projected encodings r.
+    Keys are those at j <= M + i that lie inside the window and, in the memory, are valid.
 
-    Differs from the paper: u and v are not shared by all slots, and a window can be given.
+    - `positions` relative (Dai et al. 2019, section 3.3): score_ij = ((q_i + u) . k_j + (q_i + v) .
+      W_r R_{M+i-j}) / sqrt(K).
+    - rope (Su et al. 2021, arXiv 2104.09864, Eq. 34): score_ij = (T_i q_i) . (T_j k_j) / sqrt(K),
+      where T_p turns the channels i and i + K / 2 by the angle p 10000^(-2 i / K).
+    - none: score_ij = q_i . k_j / sqrt(K).
+
+    A distance above a clamp N counts as N (Transformer-XL's clamp_len), so that an evaluation with
+    more memory meets no distance that training did not. With `qk_norm` q and k are normed before
+    that, each head's with the same weights (Henry et al. 2020, arXiv 2010.04245). With fewer heads
+    of keys and values each serves H / G neighbouring heads of queries (grouped queries, Ainslie et
+    al. 2023, arXiv 2305.13245; with one of them multi-query attention, Shazeer 2019, 1911.02150),
+    and so do the projected encodings r.
+
+    Differs from the papers: each slot has its u and v, a window can be given, the norm is RMSNorm.
     """
 
     adds_nothing = False
-    head_biases = ("u_HK", "v_HK")
 
     def __init__(self, options: ContextOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
         self.n_heads, self.d_head = options.n_heads, options.d_head
         self.n_kv_heads = options.n_kv_heads or options.n_heads
         self.window, self.clamp = options.window, options.clamp
+        self.positions, relative = options.positions, options.positions == "relative"
+        self.head_biases = ("u_HK", "v_HK") if relative else ()
         self.dropout = dropout.attention
         width, kv_width = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         self.query = linear(d_model, width, bias=False)
         self.key_value = linear(d_model, 2 * kv_width, bias=False)
-        self.position = linear(d_model, kv_width, bias=False)
+        if relative:
+            self.position = linear(d_model, kv_width, bias=False)
         self.output = linear(width, d_model, bias=False)
-        self.u_HK = nn.Parameter(torch.zeros(self.n_heads, self.d_head))
-        self.v_HK = nn.Parameter(torch.zeros(self.n_heads, self.d_head))
+        self.u_HK = nn.Parameter(torch.zeros(self.n_heads, self.d_head)) if relative else None
+        self.v_HK = nn.Parameter(torch.zeros(self.n_heads, self.d_head)) if relative else None
+        self.query_norm_K = nn.Parameter(torch.ones(self.d_head)) if options.qk_norm else None
+        self.key_norm_K = nn.Parameter(torch.ones(self.d_head)) if options.qk_norm else None
         within = options.memory if self.window is None else self.window - 1
         self.memory_rows = min(options.memory, within)
 
@@ -74,40 +85,57 @@ class AttentionBlock(nn.Module):
         if not segment.cached:
             c_BSD = c_BSD[:, self.memory_rows - memory :]
         x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
-        scale = self.d_head**-0.5
-        q_BTE = project(x_BTD, self.query.weight * scale)
-        q_BTHK = q_BTE.view(*q_BTE.shape[:2], self.n_heads, self.d_head)
+        cut, relative = cut_of(segment, window, memory), self.positions == "relative"
+        # New keys are turned, and with a clamp those of a cache too, back.
+        rows = 0 if segment.cached and self.clamp is None else memory
+        turns = segment.turns(rows, self.d_head, x_BTD.dtype) if self.positions == "rope" else None
+        query_ED, norm_K, u_HK, v_HK = self.scaled()
+        q_BTE = project(x_BTD, query_ED)
+        q_BTHK = normed(q_BTE.view(*q_BTE.shape[:2], self.n_heads, self.d_head), norm_K)
+        plain_BTHK = None if turns is None else cut.queries(q_BTHK)
+        q_BTHK = cut.queries(turned(q_BTHK, turns))
         both_BSE = project(c_BSD, self.key_value.weight)
         both_BS2GK = both_BSE.view(*both_BSE.shape[:2], 2, self.n_kv_heads, self.d_head)
-        u_HK, v_HK = self.u_HK * scale, self.v_HK * scale
-        cut = cut_of(segment, window, memory)
-        q_BTHK, mask_BTS = cut.queries(q_BTHK), cut.mask(q_BTE.dtype)
+        both_BS2GK = with_keys(both_BS2GK, self.key_norm_K, turns)
+        added_BHTS = cut.mask(q_BTE.dtype)[:, None]
         if segment.cached:
             new_BG2TK = both_BS2GK.permute(0, 3, 2, 1, 4)
             if state is None:
                 state = new_BG2TK.new_zeros(*new_BG2TK.shape[:3], memory, self.d_head)
             whole_BG2SK = append_to_kv_cache(state, new_BG2TK)
             state = whole_BG2SK[:, :, :, segment.length :]
+            seen_BG2SK = cut.keys(whole_BG2SK, axis=3)
+            k_BSGK = whole_BG2SK[:, :, 0].transpose(1, 2)
+            both_BS2GK = seen_BG2SK.permute(0, 3, 2, 1, 4)
+        else:
+            k_BSGK = both_BS2GK[:, :, 0]
+            both_BS2GK = cut.keys(both_BS2GK, axis=1)
+        if plain_BTHK is not None and turns is not None and self._clamps(both_BS2GK.shape[1]):
+            added_BHTS = added_BHTS + self._beyond_clamp(plain_BTHK, q_BTHK, k_BSGK, turns, cut)
+        r_SGK = None
+        if relative:
             r_SGK = segment.once_per_evaluation(
                 (self, segment.length), lambda: self._distances(cut.segment, memory, q_BTE)
             )
-            seen_BG2SK = cut.keys(whole_BG2SK, axis=3)
-            both_BS2GK = seen_BG2SK.permute(0, 3, 2, 1, 4)
-        else:
-            r_SGK = self._distances(cut.segment, memory, q_BTE)
-            both_BS2GK = cut.keys(both_BS2GK, axis=1)
+        others = (u_HK, v_HK, added_BHTS, plain_BTHK)
         if segment.cached and kernel is None:
-            rows = (q_BTHK, seen_BG2SK, r_SGK, u_HK, v_HK, mask_BTS)
-            out_BTHK = attend_cached(*rows, persistent_2NHK)
+            out_BTHK = attend_cached(q_BTHK, seen_BG2SK, r_SGK, *others, persistent_2NHK)
         else:
             rate = self.dropout if self.training else 0.0
-            read = (*both_BS2GK.unbind(2), r_SGK)
-            k_BSHK, value_BSHK, r_SHK = map(self._for_all_heads, read)
-            inputs = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
-            kernel = kernel or select_kernel(q_BTHK.device, rate, segment.kernel)
-            out_BTHK = kernel(inputs, rate)
+            k_BSHK, value_BSHK = map(self._for_all_heads, both_BS2GK.unbind(2))
+            r_SHK = None if r_SGK is None else self._for_all_heads(r_SGK)
+            kernel = kernel or select_kernel(q_BTHK.device, rate, segment.kernel, relative)
+            out_BTHK = kernel(AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, *others), rate)
         out_BTE = cut.joined(out_BTHK).flatten(2)
         return project(out_BTE, self.output.weight), state, None
+
+    def scaled(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Weights of the queries and of their norm, u and v, with 1/sqrt(K) in all that need it."""
+        scale = self.d_head**-0.5
+        u_HK, v_HK = (None if b_HK is None else b_HK * scale for b_HK in (self.u_HK, self.v_HK))
+        if self.query_norm_K is None:
+            return self.query.weight * scale, None, u_HK, v_HK
+        return self.query.weight, self.query_norm_K * scale, u_HK, v_HK
 
     def _for_all_heads(self, of_groups: Tensor) -> Tensor:
         """What heads of queries read, from (..., G, K) to (..., H, K)."""
@@ -122,6 +150,23 @@ class AttentionBlock(nn.Module):
         r_SE = self.position(r_SD)
         return r_SE.view(-1, self.n_kv_heads, self.d_head)
 
+    def _clamps(self, keys: int) -> bool:
+        """Whether a clamp changes the scores of turned keys."""
+        return self.positions == "rope" and self.clamp is not None and self.clamp < keys - 1
+
+    def _beyond_clamp(
+        self, plain_BTHK: Tensor, q_BTHK: Tensor, k_BSGK: Tensor, turns: Turns, cut: "Cut"
+    ) -> Tensor:
+        """(T_N q_i) . k_j - (T_i q_i) . (T_j k_j) beyond N keys, else 0, of whole T_j k_j."""
+        assert self.clamp is not None
+        both = (k_BSGK, turned(k_BSGK, (turns[0], -turns[1])))
+        seen = (self._for_all_heads(cut.keys(rows_BSGK, axis=1)) for rows_BSGK in both)
+        k_BHKS, raw_BHKS = (rows_BSHK.permute(0, 2, 3, 1) for rows_BSHK in seen)
+        clamp = torch.full((1, 1), self.clamp, device=k_BSGK.device)
+        far_BTHK = turned(plain_BTHK, turns_at(clamp, self.d_head, turns[0].dtype))
+        far_BHTS = far_BTHK.transpose(1, 2) @ raw_BHKS - q_BTHK.transpose(1, 2) @ k_BHKS
+        return far_BHTS.tril(far_BHTS.shape[3] - far_BHTS.shape[2] - self.clamp - 1)
+
     def reached(self, reach: int | None) -> tuple[int | None, int]:
         """The window, and the rows of memory within it; `reach` is a smaller window."""
         if reach is None:
@@ -135,8 +180,9 @@ class AttentionBlock(nn.Module):
         return pairs_of(window, memory, segment)
 
     def flops(self, batch: int, segment: int, memory: int, reach: int | None = None) -> float:
-        """Projections of queries, keys, values, distances and output; three products per key.
+        """Projections of queries, keys, values, distances and output; two products per key.
 
+        Relative positions have a third one, a clamp of turned keys has two more.
         The keys and values of the memory are projected anew in each segment, the distances once
         for all streams.
         """
@@ -144,11 +190,37 @@ class AttentionBlock(nn.Module):
         queries, both = 2.0 * self.query.weight.numel(), 2.0 * self.key_value.weight.numel()
         read, keys = self.computed(segment, reach)
         projections = 2 * queries + both * rows / segment
-        products = 6.0 * self.n_heads * self.d_head * read * keys / segment
+        count = 2 + (self.positions == "relative") + 2 * self._clamps(keys)
+        products = 2.0 * count * self.n_heads * self.d_head * read * keys / segment
         return projections + products + self._flops_of_a_distance() * keys / (batch * segment)
 
     def _flops_of_a_distance(self) -> float:
-        return 2.0 * self.position.weight.numel()
+        return 2.0 * self.position.weight.numel() if self.positions == "relative" else 0.0
+
+
+def normed(rows: Tensor, weight_K: Tensor | None) -> Tensor:
+    """RMSNorm of each head's rows, in float32 at least; without weights the rows."""
+    if weight_K is None:
+        return rows
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    return F.rms_norm(rows.to(wide), weight_K.shape, weight_K.to(wide), NORM_EPS).to(rows.dtype)
+
+
+def turned(rows_BSHK: Tensor, turns: Turns | None) -> Tensor:
+    """Each pair of channels i and i + K / 2 turned by the angles of the last S positions."""
+    if turns is None:
+        return rows_BSHK
+    cos, sin = (part[:, -rows_BSHK.shape[1] :] for part in turns)
+    one, other = rows_BSHK.to(cos.dtype).chunk(2, dim=-1)
+    return torch.cat([one * cos - other * sin, other * cos + one * sin], -1).to(rows_BSHK.dtype)
+
+
+def with_keys(both_BS2GK: Tensor, norm_K: Tensor | None, turns: Turns | None) -> Tensor:
+    """Keys and values, the keys normed and then turned."""
+    if norm_K is None and turns is None:
+        return both_BS2GK
+    k_BSGK, value_BSGK = both_BS2GK.unbind(2)
+    return torch.stack([turned(normed(k_BSGK, norm_K), turns), value_BSGK], dim=2)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from model.state import Segment
 
 INIT_STD = 0.02
+NORM_EPS = 1e-5
 
 # Rows of numbers by name, such as one number for each head.
 Numbers = Mapping[str, list[float]]

@@ -15,6 +15,8 @@ from model.ops import Dropout, drop, project, relu_layers
 from model.state import Segment
 
 _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
+    # So et al. 2021, Primer, arXiv 2109.08668.
+    "relu2": lambda x_BTF: x_BTF.relu().square(),
     "gelu": F.gelu,
     "swiglu": F.silu,
     "geglu": F.gelu,

@@ -103,7 +103,26 @@ class IdentityOptions(BlockOptions):
     label: Label = "identity"
 
 
-class ContextOptions(HeadOptions):
+Positions = Literal["relative", "rope", "none"]
+
+
+class PositionOptions(HeadOptions):
+    """Options of a candidate whose queries meet keys in heads."""
+
+    positions: Positions = Field(default=LEFT_OUT, description="How keys are placed.")
+    qk_norm: bool = Field(default=LEFT_OUT, description="RMSNorm of queries and keys.")
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        values = HeadOptions._derived(values, d_model)
+        if values["positions"] == "rope" and values["d_head"] % 2:
+            raise ValueError(
+                f"positions: rope needs an even d_head, not {values['d_head']}; change one of them"
+            )
+        return values
+
+
+class ContextOptions(PositionOptions):
     """Options of a candidate that reads keys of a memory and the segment."""
 
     adjustable: ClassVar[frozenset[str]] = frozenset({"memory", "window", "clamp"})
@@ -135,7 +154,10 @@ class ContextOptions(HeadOptions):
             raise ValueError(
                 f"n_kv_heads: {groups} does not divide n_heads {n_heads}; give a divisor"
             )
-        return HeadOptions._derived(values, d_model)
+        if values["positions"] == "none" and values["clamp"] is not None:
+            clamp = values["clamp"]
+            raise ValueError(f"clamp: {clamp} has no effect with positions none; give null")
+        return PositionOptions._derived(values, d_model)
 
 
 class AttentionOptions(ContextOptions):
@@ -145,7 +167,7 @@ class AttentionOptions(ContextOptions):
     label: Label = "attention"
 
 
-Activation = Literal["relu", "gelu", "swiglu", "geglu"]
+Activation = Literal["relu", "relu2", "gelu", "swiglu", "geglu"]
 
 
 CHUNK = (
@@ -201,7 +223,7 @@ class LinearAttentionOptions(HeadOptions):
     label: Label = "linear_attention"
 
 
-class AdaptiveSpanOptions(HeadOptions):
+class AdaptiveSpanOptions(PositionOptions):
     """Options of an adaptive span candidate."""
 
     reach: ClassVar[str | None] = "span"
@@ -218,10 +240,10 @@ class AdaptiveSpanOptions(HeadOptions):
     span_loss: float = Field(
         default=2e-6, ge=0, le=1, description="Penalty in nats per key of the mean span."
     )
-    positions: Literal["relative", "learned"] = Field(
-        default="relative",
-        description="relative: as in Transformer-XL; learned, as in the paper: a vector per "
-        "distance, shared by all heads of a block.",
+    positions: Literal["relative", "learned", "rope", "none"] = Field(  # type: ignore[assignment]
+        default=LEFT_OUT,
+        description="As in the section model; or learned, as in the paper: a vector per distance, "
+        "shared by all heads of a block.",
     )
     sees_itself: bool = Field(
         default=True,
@@ -267,7 +289,7 @@ class PersistentOptions(HeadOptions):
         return HeadOptions._derived(with_vectors(values, d_model), d_model)
 
 
-class RoutingOptions(HeadOptions):
+class RoutingOptions(PositionOptions):
     """Options of a routing candidate."""
 
     adjustable: ClassVar[frozenset[str]] = frozenset({"memory"})
@@ -314,7 +336,7 @@ class RoutingOptions(HeadOptions):
             raise ValueError(
                 f"n_local_heads: {local} of n_heads {heads} leave no head to route; give less"
             )
-        return HeadOptions._derived({**values, "n_local_heads": local}, d_model)
+        return PositionOptions._derived({**values, "n_local_heads": local}, d_model)
 
 
 class MixtureOfExpertsOptions(InnerLayerOptions):

@@ -30,7 +30,8 @@ class RoutingBlock(nn.Module):
 
     Differs from the paper: there each cluster takes its best tokens of the whole sequence, later
     ones included, so what a token reads depends on its future. Here tokens choose their cluster and
-    a query reads the latest of it. Local heads have Transformer-XL's positions, routing heads none.
+    a query reads the latest of it. Local heads have `positions` and `qk_norm`, routing heads
+    neither.
     """
 
     adds_nothing = False
@@ -61,6 +62,7 @@ class RoutingBlock(nn.Module):
             return None
         local = AttentionOptions(
             n_heads=options.n_local_heads, d_head=options.d_head, n_kv_heads=None,
+            positions=options.positions, qk_norm=options.qk_norm,
             window=options.keys, memory=min(options.memory, options.keys - 1), clamp=None,
         )  # fmt: skip
         return AttentionBlock(local, d_model, dropout)

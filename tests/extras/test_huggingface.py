@@ -31,6 +31,10 @@ _attention = partial(candidate, "attention")
 MODELS |= {
     "windows": ([_attention(window=4, memory=3), _attention(window=3, memory=2, label="b2")], {}),
     "grouped": ([_attention(n_kv_heads=1, clamp=3), candidate("dense", activation="geglu")], {}),
+    "turned": ([_attention(positions="rope", qk_norm=True), candidate("dense", activation="relu2"),
+                _attention(positions="rope", n_kv_heads=1, clamp=3, window=5, label="b2"),
+                candidate("all_attention", positions="rope"),
+                candidate("adaptive_span", positions="none", qk_norm=True)], {}),
     "tied": ([_attention(), candidate("dense"), _attention(), candidate("dense")],
              {"tie_blocks": 2}),
     "post": ([_attention(), candidate("dense")],

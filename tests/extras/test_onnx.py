@@ -72,6 +72,17 @@ NETWORKS["windows"] = (
     },
 )
 
+NETWORKS["turned"] = (
+    [
+        candidate("attention", positions="rope", qk_norm=True, n_kv_heads=1),
+        candidate("attention", positions="rope", window=9, clamp=4),
+        candidate("dense", activation="relu2"),
+        candidate("all_attention", positions="rope"),
+        candidate("adaptive_span", positions="none", qk_norm=True),
+    ],
+    {},
+)
+
 
 @dataclass
 class Exported:

@@ -1,9 +1,11 @@
-"""Relative attention against the formula, computed pair by pair.
+"""Attention against its formulas, computed pair by pair.
 
 B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
 """
 
+import cmath
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from tests.model.contract import slot_of
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 
 
-def block(**options: int | None) -> AttentionBlock:
+def block(**options: Any) -> AttentionBlock:
     made = candidate("attention", **options)
     assert isinstance(made, AttentionOptions)
     attention = AttentionBlock(made, D_MODEL, NO_DROPOUT)
@@ -33,19 +35,46 @@ def encoding(distance: int) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+def turned(row_K: Tensor, place: int) -> Tensor:
+    """Each pair of channels as a complex number times exp(i angle)."""
+    half = len(row_K) // 2
+    turn = [cmath.exp(1j * place * 10000 ** (-m / half)) for m in range(half)]
+    pair = torch.complex(row_K[:half], row_K[half:]) * torch.tensor(turn, dtype=torch.complex128)
+    return torch.cat([pair.real, pair.imag])
+
+
+def normed(row_K: Tensor, weight_K: Tensor | None) -> Tensor:
+    """Divided by the root of the mean square, where there are weights."""
+    return row_K if weight_K is None else weight_K * row_K / (row_K.square().mean() + 1e-5).sqrt()
+
+
+def raw_score(attention: AttentionBlock, h: int, q_K: Tensor, k_K: Tensor, i: int, j: int) -> Any:
+    """Of the query at i with the key at j, in the head h."""
+    distance = i - j if attention.clamp is None else min(i - j, attention.clamp)
+    if attention.positions == "rope":
+        # Turned by where they stand, or beyond the clamp as if they stood that far apart.
+        places = (i, j) if distance == i - j else (distance, 0)
+        return turned(q_K, places[0]) @ turned(k_K, places[1])
+    if attention.positions == "none":
+        return q_K @ k_K
+    group = slice(h * attention.d_head, (h + 1) * attention.d_head)
+    r_K = attention.position.weight[group] @ encoding(distance)
+    return (q_K + attention.u_HK[h]) @ k_K + (q_K + attention.v_HK[h]) @ r_K
+
+
 def one_by_one(attention: AttentionBlock, c_BSD: Tensor, valid_BM: Tensor) -> Tensor:
     """The formula of the block's docstring in a loop over (i, j)."""
     heads, width, memory = attention.n_heads, attention.d_head, valid_BM.shape[1]
-    segment = c_BSD.shape[1] - memory
-    w_q, w_r = attention.query.weight, attention.position.weight
-    w_k, w_v = attention.key_value.weight.chunk(2)
+    segment, per_group = c_BSD.shape[1] - memory, heads // attention.n_kv_heads
+    w_q, (w_k, w_v) = attention.query.weight, attention.key_value.weight.chunk(2)
     rows = []
     for b in range(c_BSD.shape[0]):
         for i in range(segment):
             out = []
             for h in range(heads):
                 part = slice(h * width, (h + 1) * width)
-                q = w_q[part] @ c_BSD[b, memory + i]
+                read = slice(h // per_group * width, (h // per_group + 1) * width)
+                q = normed(w_q[part] @ c_BSD[b, memory + i], attention.query_norm_K)
                 scores, values = [], []
                 for j in range(memory + i + 1):
                     distance = memory + i - j
@@ -53,13 +82,10 @@ def one_by_one(attention: AttentionBlock, c_BSD: Tensor, valid_BM: Tensor) -> Te
                         continue
                     if j < memory and not valid_BM[b, j]:
                         continue
-                    encoded = (
-                        distance if attention.clamp is None else min(distance, attention.clamp)
-                    )
-                    k, r = w_k[part] @ c_BSD[b, j], w_r[part] @ encoding(encoded)
-                    score = (q + attention.u_HK[h]) @ k + (q + attention.v_HK[h]) @ r
+                    k = normed(w_k[read] @ c_BSD[b, j], attention.key_norm_K)
+                    score = raw_score(attention, h, q, k, memory + i, j)
                     scores.append(score / math.sqrt(width))
-                    values.append(w_v[part] @ c_BSD[b, j])
+                    values.append(w_v[read] @ c_BSD[b, j])
                 out.append(torch.stack(scores).softmax(0) @ torch.stack(values))
             rows.append(attention.output.weight @ torch.cat(out))
     return torch.stack(rows).view(c_BSD.shape[0], segment, D_MODEL)
@@ -83,6 +109,43 @@ CASES = {  # segment, memory, window, clamp
 }
 
 
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("positions", ["relative", "rope", "none"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_way_of_positions_is_its_formula(case: str, positions: str, qk_norm: bool) -> None:
+    """In training, and in an evaluation of streams that stand at places of their own."""
+    segment, memory, window, clamp = CASES[case]
+    made = block(
+        window=window, memory=memory, d_head=4, clamp=None if positions == "none" else clamp,
+        positions=positions, qk_norm=qk_norm, n_kv_heads=1 if positions != "relative" else None,
+    )  # fmt: skip
+    c_BSD, seen_B = normal(3, memory + segment, D_MODEL), torch.tensor([0, 1, 50])
+    valid_BM = torch.arange(memory, 0, -1) <= seen_B[:, None]
+    wanted = one_by_one(made, c_BSD, valid_BM)
+    found = made(c_BSD, Segment(seen_B, segment), None)[0]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+    with torch.no_grad():
+        state, first_B = None, seen_B - memory
+        for part_BSD in (c_BSD[:, :memory], c_BSD[:, memory:]):
+            if part_BSD.shape[1]:
+                there = Segment(first_B, part_BSD.shape[1], cache={})
+                found, state, _ = made(part_BSD, there, state)
+                first_B = first_B + part_BSD.shape[1]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+
+
+def test_a_long_stream_is_turned_as_exactly_as_a_short_one() -> None:
+    """Distances count alone: a float32 of ten million would know no angle."""
+    made = block(positions="rope", memory=6).float()
+    c_BTD, found = normal(2, 6, D_MODEL).float(), []
+    with torch.no_grad():
+        for seen in (6, 10_000_000):
+            state = made(c_BTD, Segment(torch.full((2,), seen - 6), 6, cache={}), None)[1]
+            there = Segment(torch.full((2,), seen), 6, cache={})
+            found.append(made(c_BTD.flip(1), there, state)[0])
+    torch.testing.assert_close(*found, rtol=0, atol=1e-5)
+
+
 def test_distances_stay_apart_in_half_precision() -> None:
     encoded_SD = sinusoid(2100, 64, dtype=torch.bfloat16)
     assert encoded_SD.dtype == torch.bfloat16
@@ -90,16 +153,17 @@ def test_distances_stay_apart_in_half_precision() -> None:
     assert (encoded_SD.double() - exact_SD).abs().max() < 0.005
 
 
-OPTIONS = [
+OPTIONS: list[dict[str, Any]] = [
     {"window": 4, "memory": 3},
     {"window": 4, "memory": 9},
     {"window": 1, "memory": 0},
     {"window": 5, "memory": 4, "clamp": 2},
     {"window": 3, "memory": 2, "n_kv_heads": 1},
+    {"window": 4, "memory": 3, "positions": "rope", "clamp": 2, "qk_norm": True},
 ]
 
 
-def passed(options: dict[str, int], length: int, seen: int) -> list[torch.Tensor]:
+def passed(options: dict[str, Any], length: int, seen: int) -> list[torch.Tensor]:
     """What the slot gives, and the gradients of its input and weights."""
     slot = slot_of(candidate("attention", **options))
     rows = slot.block("attention").memory_rows
@@ -116,7 +180,7 @@ def passed(options: dict[str, int], length: int, seen: int) -> list[torch.Tensor
 @pytest.mark.parametrize("length", [8, 9, 13])
 @pytest.mark.parametrize("seen", [0, 2, 20])
 def test_blocks_change_neither_values_nor_gradients(
-    options: dict[str, int], length: int, seen: int, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], length: int, seen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, keys = attention_windows.pairs_of(options["window"], options["window"] - 1, length)
     assert keys == 2 * options["window"] - 1

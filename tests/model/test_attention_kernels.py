@@ -65,10 +65,11 @@ def test_every_kernel_gives_the_formulas_value_and_gradients(case: str, age: str
 
 def test_where_fused_cannot_serve_with_bias_does(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert select_kernel(gpu, 0.0, "fused") == fused
-    assert select_kernel(gpu, 0.1, "fused") == with_bias
+    assert select_kernel(gpu, 0.0, "fused", True) == fused
+    assert select_kernel(gpu, 0.1, "fused", True) == with_bias
+    assert select_kernel(cpu, 0.0, "fused", False) == with_bias
     monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
-    assert select_kernel(cpu, 0.0, "fused") == with_bias
+    assert select_kernel(cpu, 0.0, "fused", True) == with_bias
 
 
 def parts_of(segment: int, memory: int, seen: list[int]) -> AttentionInputs:
@@ -77,21 +78,21 @@ def parts_of(segment: int, memory: int, seen: list[int]) -> AttentionInputs:
     shapes = [(batch, segment, heads, width), *[(batch, keys, heads, width)] * 2]
     shapes += [(keys, heads, width), (heads, width), (heads, width)]
     tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    return AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+    return AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS[:, None])
 
 
 def explicit(inputs: AttentionInputs, rate: float) -> Tensor:
     """Product by product, for torch's own gradients: what the other ways are compared with."""
-    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, added_BHTS, _ = inputs
     score_BHTS = (q_BTHK + u_HK).transpose(1, 2) @ k_BSHK.permute(0, 2, 3, 1)
-    score_BHTS = score_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
+    score_BHTS = score_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + added_BHTS
     weight_BHTS = drop(score_BHTS.softmax(-1), rate, rate > 0)
     return (weight_BHTS @ value_BSHK.transpose(1, 2)).transpose(1, 2)
 
 
 def value_and_gradients(out: Tensor, parts: AttentionInputs) -> list[Tensor]:
     weight = normal(*out.shape, seed=11)
-    return [out, *torch.autograd.grad((out * weight).sum(), parts[:-1])]
+    return [out, *torch.autograd.grad((out * weight).sum(), parts[:6])]
 
 
 def test_gradients_with_dropped_weights_are_finite_differences() -> None:
@@ -99,12 +100,12 @@ def test_gradients_with_dropped_weights_are_finite_differences() -> None:
 
     def out(*tensors: Tensor) -> Tensor:
         torch.manual_seed(3)
-        return fused(AttentionInputs(*tensors, parts.mask_BTS), 0.4)
+        return fused(AttentionInputs(*tensors, parts.added_BHTS), 0.4)
 
-    assert torch.autograd.gradcheck(out, tuple(parts[:-1]), atol=1e-7)
+    assert torch.autograd.gradcheck(out, tuple(parts[:6]), atol=1e-7)
     torch.manual_seed(4)
     other = fused(parts, 0.4)
-    assert not torch.equal(out(*parts[:-1]), other)
+    assert not torch.equal(out(*parts[:6]), other)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
@@ -120,7 +121,8 @@ def test_several_threads_give_the_explicit_gradients(
     shapes = [(batch, segment, heads, 8), *[(batch, keys, heads, 8)] * 2]
     shapes += [(keys, heads, 8), (heads, 8), (heads, 8)]
     tensors = [0.3 * normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
-    parts = AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+    given = [tensor.requires_grad_() for tensor in tensors]
+    parts = AttentionInputs(*given, mask_BTS[:, None])
     torch.set_num_threads(threads)
     try:
         for _ in range(3):

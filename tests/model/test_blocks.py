@@ -24,8 +24,17 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"span": 9, "positions": "learned"},
         {"span": 5, "ramp": 2, "sees_itself": False},
         {"span": 4, "ramp": 2, "positions": "learned", "sees_itself": False},
+        {"span": 4, "ramp": 2, "positions": "rope", "sees_itself": False, "qk_norm": True},
+        {"span": 9, "positions": "none"},
+        {"span": 5, "positions": "learned", "qk_norm": True},
     ],
-    "all_attention": [{"n_vectors": 3}, {"window": 3, "n_vectors": 1}, {"n_kv_heads": 1}],
+    "all_attention": [
+        {"n_vectors": 3},
+        {"window": 3, "n_vectors": 1},
+        {"n_kv_heads": 1, "qk_norm": True},
+        {"n_vectors": 3, "positions": "rope", "window": 3},
+        {"n_vectors": 3, "positions": "none", "qk_norm": True},
+    ],
     "attention": [
         {},
         {"window": 3},
@@ -34,9 +43,14 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"clamp": 2},
         {"n_kv_heads": 1},
         {"n_heads": 4, "n_kv_heads": 2, "window": 4},
+        {"qk_norm": True},
+        {"positions": "rope"},
+        {"positions": "rope", "qk_norm": True, "clamp": 2},
+        {"positions": "rope", "window": 4, "memory": 3, "n_kv_heads": 1, "clamp": 1},
+        {"positions": "none", "qk_norm": True, "n_kv_heads": 1},
     ],
     "dense": [
-        *({"activation": name} for name in ("relu", "gelu", "swiglu", "geglu")),
+        *({"activation": name} for name in ("relu", "relu2", "gelu", "swiglu", "geglu")),
         {"chunk": 3},
         {"activation": "swiglu", "chunk": 2},
     ],
@@ -49,7 +63,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "product_key_memory": [{}, {"k": 3, "n_keys": 3, "heads": 1, "d_key": 3}],
     "persistent": [{}, {"n_vectors": 3, "n_heads": 1, "d_head": 5}],
-    "routing": [{"clusters": 3, "keys": 3}, {"n_local_heads": 0, "clusters": 2, "keys": 4}],
+    "routing": [
+        {"clusters": 3, "keys": 3},
+        {"n_local_heads": 0, "clusters": 2, "keys": 4},
+        {"clusters": 3, "keys": 3, "positions": "rope", "qk_norm": True},
+        {"clusters": 3, "keys": 3, "positions": "none"},
+    ],
     "short_conv": [{}, {"kernel": 1}, {"kernel": 9}],
 }
 CANDIDATES = {
@@ -85,6 +104,16 @@ def test_a_gated_block_activates_the_first_half() -> None:
     wanted = (torch.nn.functional.silu(c_BSD @ w1.T) * (c_BSD @ v.T)) @ block.outer.weight.T
     torch.testing.assert_close(block(c_BSD, none_BM, None)[0], wanted, rtol=0, atol=1e-12)
     assert block.inner.bias is None
+
+
+def test_squared_relu_is_that() -> None:
+    block = slot_of(candidate("dense", activation="relu2")).blocks["dense"]
+    assert isinstance(block, DenseBlock)
+    c_BSD = normal(2, 4, D_MODEL)
+    inner_BSF = (c_BSD @ block.inner.weight.T + block.inner.bias).clamp(min=0) ** 2
+    wanted = inner_BSF @ block.outer.weight.T + block.outer.bias
+    found = block(c_BSD, Segment(torch.zeros(2), 4), None)[0]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
 def test_every_kind_has_a_letter_and_a_label_of_its_own() -> None:

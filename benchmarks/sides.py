@@ -32,6 +32,8 @@ from training.step import Forward, WeightStep
 
 STEPS_OF_TEXT = 64
 OUR_ALLOCATOR = "textbook, our allocator"
+# Positions of ours beside relative ones.
+OTHERS = ("rope", "none")
 ADAM = OptimiserConfig(kind="adam", lr=1e-4, weight_decay=0.0)
 
 
@@ -75,9 +77,10 @@ def language_model(shape: Shape, slots: Sequence[Sequence[Candidate]]) -> Langua
     )
 
 
-def our_model(shape: Shape) -> LanguageModel:
+def our_model(shape: Shape, positions: str = "relative") -> LanguageModel:
     """The derived model with attention and dense slots in turn."""
     found = candidates(shape)
+    found["attention"] = found["attention"].model_copy(update={"positions": positions})
     return language_model(
         shape, [(found["dense" if slot % 2 else "attention"],) for slot in range(shape.slots)]
     )
@@ -89,11 +92,14 @@ def weight_step(precision: str, device: torch.device, **options: Any) -> WeightS
 
 
 def our_step(
-    shape: Shape, precision: str = "float32", device: torch.device | None = None
+    shape: Shape,
+    precision: str = "float32",
+    device: torch.device | None = None,
+    positions: str = "relative",
 ) -> Callable[[], object]:
     """The retraining's own step."""
     torch.manual_seed(0)
-    return model_step(our_model(shape), shape, precision, device)
+    return model_step(our_model(shape, positions), shape, precision, device)
 
 
 def model_step(
@@ -194,8 +200,10 @@ def _on_text(take: Callable[[Tensor, Tensor], Tensor], shape: Shape) -> Callable
 
 def step_sides(shape: Shape) -> dict[str, Side]:
     """Ours, the textbook's (allocator as it comes, and as we set it) and the ceiling's on a CPU."""
+    others = {f"ours, {name}": Side(our_step, (shape, "float32", None, name)) for name in OTHERS}
     return {
         "ours": Side(our_step, (shape,)),
+        **others,
         "textbook": Side(textbook_step, (shape,), keeps_memory=False),
         OUR_ALLOCATOR: Side(textbook_step, (shape,)),
         "ceiling": Side(ceiling_step, (shape,)),
@@ -209,13 +217,17 @@ def arithmetic(shape: Shape) -> dict[str, float]:
     its own loss.
     """
     mass = cluster_shares(shape)
-    ours = our_model(shape).flops_per_token(shape.batch, shape.segment, mass)
+    ours, *others = (
+        our_model(shape, name).flops_per_token(shape.batch, shape.segment, mass)
+        for name in ("relative", *OTHERS)
+    )
     width = shape.d_model
     attention = 2.0 * width * width * 4 + 4.0 * width * shape.segment
     dense = 4.0 * width * shape.d_ffn
     half = shape.slots // 2
     ceiling = half * (attention + dense) + ours.softmax + ours.embedding
     full = dict.fromkeys(("ours", "textbook", OUR_ALLOCATOR), 3 * ours.total)
+    full |= {f"ours, {name}": 3 * costs.total for name, costs in zip(OTHERS, others, strict=True)}
     return full | {"ceiling": 3 * ceiling}
 
 

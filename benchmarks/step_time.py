@@ -2,8 +2,9 @@
 
 All sides train on the same random text with the frequencies of words (Zipf) at the same sizes, in
 turn, each in its own process. The textbook runs with the allocator as it comes and once more with
-our settings of it, so that its part in the ratio is seen. The ceiling has neither memory nor
-positions: the share of the arithmetic that it does is printed beside it.
+our settings of it, so that its part in the ratio is seen. Ours runs with rotary positions and with
+none too. The ceiling has neither memory nor positions: the share of the arithmetic that it does is
+printed beside it.
 
     python -m benchmarks.step_time --shape small
     python -m benchmarks.step_time --shape large --rounds 5
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     from benchmarks.harness import in_turn, write_result
-    from benchmarks.sides import OUR_ALLOCATOR, arithmetic, matmul_gflops, step_sides
+    from benchmarks.sides import OTHERS, OUR_ALLOCATOR, arithmetic, matmul_gflops, step_sides
 
     shape = SIZES[arguments.shape]
     sides = step_sides(shape)
@@ -75,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "ours_over_textbook": timings.ratio("textbook", "ours"),
         "ours_over_textbook_with_our_allocator": timings.ratio(OUR_ALLOCATOR, "ours"),
         "ours_over_ceiling": timings.ratio("ceiling", "ours"),
+        **{f"{name}_over_relative": timings.ratio("ours", f"ours, {name}") for name in OTHERS},
         "ceilings_share_of_arithmetic": flops["ceiling"] / flops["ours"],
     }
     print("  ".join(f"{name} {value:.2f}" for name, value in speed.items()))

@@ -47,7 +47,8 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("script", "options", "sides"),
     [
-        ("step_time", [], {"ours", "textbook", OUR_ALLOCATOR, "ceiling"}),
+        ("step_time", [],
+         {"ours", "ours, rope", "ours, none", "textbook", OUR_ALLOCATOR, "ceiling"}),
         ("attention_paths", ["--shapes", "paper", "--dtype", "bfloat16"], None),
         *(
             ("device_step", ["--device", "cpu", "--compiled", "no", "--precision", precision],
@@ -68,11 +69,11 @@ def test_a_script_runs_to_its_end(
         assert set(row["paths"]) == {"with_bias", "fused"}
         return
     assert set(found["sides"]) == sides
-    for side in found["sides"].values():
+    all_flops = arithmetic(TINY)
+    for name, side in found["sides"].items():
         per_s = side["tokens_per_s"]
         assert per_s == pytest.approx(1e3 * TINY.batch * TINY.segment / side["median_ms"])
-        flops = arithmetic(TINY)["ceiling" if side is found["sides"].get("ceiling") else "ours"]
-        share = per_s * flops / 1e9 / found["matmul_gflops"]
+        share = per_s * all_flops.get(name, all_flops["ours"]) / 1e9 / found["matmul_gflops"]
         assert side["share_of_matmul"] == pytest.approx(share)
 
 

@@ -118,16 +118,3 @@ def test_a_budget_below_the_cheapest_layout_is_refused() -> None:
     ) as info:
         check(budget(flops="9", cache="9B"))
     assert len(str(info.value).splitlines()) == 2
-
-
-def cache(amount: str, reference: tuple[Any, ...]) -> Budget:
-    cost = LayoutCost("cache", {"attention": 512.0, "dense": 0.0, "identity": 0.0})
-    return Budget({"cache": parse_amount("cache", amount)}, {"cache": cost}, reference, "d d", 100)
-
-
-def test_a_reference_that_costs_nothing_serves_absolute_amounts_alone() -> None:
-    check(cache("1KiB", (DENSE, DENSE)))
-    with pytest.raises(
-        ValueError, match=r"^derive\.budget\.cache: 0\.5x of d d, which costs 0; give bytes$"
-    ):
-        check(cache("0.5x", (DENSE, DENSE)))

@@ -98,17 +98,6 @@ def test_short_passes_are_timed_more_often(
     assert {len(ms_N) for ms_N in measured.values()} == {rounds}
 
 
-def test_load_that_meets_all_models_changes_no_ratio_and_is_no_reason_to_refuse(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    generator = np.random.default_rng(0)
-    load_N = generator.uniform(1.0, 3.0, size=30)
-    noise_N2 = generator.uniform(0.9, 1.1, size=(30, 2))
-    clock(monkeypatch, (load_N[:, None] * [2000.0, 3000.0] * noise_N2).flatten().tolist())
-    measured = {name: np.median(ms_N) for name, ms_N in times(counted([], "a", "b"), 30).items()}
-    assert measured["b"] / measured["a"] == pytest.approx(1.5, rel=0.05)
-
-
 def test_ratios_that_are_not_sure_are_refused_with_remedies_or_taken_and_marked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,22 +1,16 @@
 """Tables of times: the correction, what they are refused for, what is timed."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nas.costs import model as table
-from nas.costs.model import CostTable, WorkloadTimes, fit_correction
+from nas.costs.model import WorkloadTimes, fit_correction
 from tests import tiny
 
 CANDIDATES = tiny.candidates("attention", "dense", "identity")
-KEY = {
-    "torch": "2.13",
-    "threads": 2,
-    "candidates": [{"label": "attention", "memory": 8}, {"label": "dense", "d_ffn": 8}],
-}
 
 
 def test_the_correction_minimises_relative_errors() -> None:
@@ -77,51 +71,6 @@ def test_a_table_says_when_it_may_not_be_trusted() -> None:
     # What the fit has not seen counts more than what it has.
     assert times_table(wholes=far, held_out=good).doubt is None
     assert "4 held-out" in str(times_table(wholes=good, held_out=far).doubt)
-
-
-def write(path: Path, key: dict[str, Any] | None = None) -> Path:
-    made = CostTable(key=key or KEY, workloads={"latency": times_table()})
-    path.write_text(made.model_dump_json(indent=1))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ({**KEY, "threads": 1}, "threads 1, here it is 2"),
-        ({**KEY, "torch": "2.11"}, "torch 2.11, here it is 2.13"),
-        ({**KEY, "extra": 5}, "extra 5, here it is None"),
-        ({"torch": "2.13", "threads": 2}, "candidates None, here it is"),
-    ],
-)
-def test_a_table_of_another_key_is_refused_with_both_values(
-    tmp_path: Path, key: dict[str, Any], words: str
-) -> None:
-    path = write(tmp_path / "one.json", key)
-    with pytest.raises(ValueError, match=rf"one\.json: measured with {words}") as info:
-        table.read_table(path, KEY, "measure it again (tools.latency)")
-    assert str(info.value).endswith("; measure it again (tools.latency)")
-    assert "\n" not in str(info.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"rest_ms": 2.0', '"rest_ms": NaN', "workloads.latency.rest_ms: "),
-        ('"version": 1', '"version": 7', "version: "),
-        ('"floor_ms"', '"flor_ms"', "workloads.latency.floor_ms: Field required"),
-    ],
-)
-def test_a_broken_table_is_refused_in_one_line(
-    tmp_path: Path, old: str, new: str, words: str
-) -> None:
-    path = write(tmp_path / "one.json")
-    path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(ValueError, match=r"one\.json: ") as info:
-        table.read_table(path, KEY, "measure it again (tools.latency)")
-    assert words in str(info.value)
-    assert str(info.value).endswith("; measure it again (tools.latency)")
-    assert "\n" not in str(info.value)
 
 
 def measure_as(charge: Callable[[table.Layout], float]) -> Any:

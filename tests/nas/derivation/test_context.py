@@ -82,15 +82,15 @@ class Case:
         ]
 
 
-def test_500_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) -> None:
+def test_250_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) -> None:
     derived = dict.fromkeys(DERIVATIONS, 0)
-    for seed in range(500):
+    for seed in range(250):
         case = Case(seed, tmp_path)
         with suppress(ValueError):
             layouts = case.layouts()
             assert all(map(reading, layouts)), seed
             derived[case.config.method] += 1
-    assert min(count for name, count in derived.items() if name != "layout") > 15, derived
+    assert min(count for name, count in derived.items() if name != "layout") > 7, derived
 
 
 def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(

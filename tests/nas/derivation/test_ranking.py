@@ -1,7 +1,6 @@
 """Networks in order of score within budgets, against brute force over all layouts."""
 
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +59,7 @@ def brute_force(
     return ranked
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(12))
 def test_networks_are_those_of_brute_force_over_3_to_the_8_with_three_budgets(
     seed: int,
 ) -> None:
@@ -98,14 +97,11 @@ def test_of_equal_layouts_those_with_lower_indices_come_first() -> None:
             assert ranked == brute_force(score_LC, networks(), some)
 
 
-def test_the_best_of_3_to_the_32_layouts_take_less_than_a_second_to_find() -> None:
-    """Not a bound on the clock: so many states at most, whatever the machine."""
+def test_the_best_100_of_3_to_the_32_layouts_come_in_order_within_the_limits() -> None:
     for seed, scale in enumerate((0.0, 0.01, 1.0, 10.0)):
         score_LC = np.random.default_rng(seed).normal(scale=scale, size=(32, 3))
         limits = random_limits(32, 3, seed)
-        began = time.process_time()
         ranked = [*itertools.islice(networks_by_score(score_LC, networks(), limits), 100)]
-        print(f"scale {scale}: 100 of 3^32 layouts in {time.process_time() - began:.3f} s")
         scores, chosen = ([one[part] for one in ranked] for part in (0, 1))
         assert len(ranked) == 100
         assert scores == sorted(scores, reverse=True)

@@ -126,23 +126,18 @@ SOUND = Diagnostics(0.3, 0.5, "dense", 0.5, np.full(6, 4.0))
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({}, ""),
         ({"nothing_share": 0.59}, ""),
         ({"nothing_share": 0.61}, "identity has 61%"),
         ({"one_share": 0.94}, ""),
         ({"one_share": 0.96}, "dense has 96% of pi"),
         ({"mean_margin": 0.11}, ""),
         ({"mean_margin": 0.09}, "its mean margin is 0.090 (below 0.1)"),
-        ({"directed_L": np.full(6, 2.6)}, ""),
-        ({"directed_L": np.full(6, 2.4)}, "in 6 of 6 blocks alpha moved as noise would"),
         ({"directed_L": np.array([2, 2, 2, 3, 3, 3])}, ""),
         ({"directed_L": np.array([2, 2, 2, 2, 3, 3])}, "in 4 of 6 blocks"),
         (
             {"directed_L": np.array([2, 2, 2, np.nan, np.nan, np.nan])},
             "in 3 of 6 blocks alpha moved",
         ),
-        ({"directed_L": np.array([2, 2, 3, 3, 3, np.nan])}, ""),
-        ({"directed_L": np.array([3, 3, 3, np.nan, np.nan, np.nan])}, ""),
         ({"directed_L": np.array([1, 2, 2, 2.2, 9, np.nan])}, "median t statistic 2.0, below 2.5"),
         ({"directed_L": np.full(6, np.nan)}, "in 6 of 6 blocks alpha moved for too few steps"),
     ],

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from nas.search.config import SearchConfig
-from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise
+from nas.search.estimators import ESTIMATORS, gumbel_noise
 from nas.search.step import SearchStep
 from tests import tiny
 from tests.nas.search import test_step
@@ -59,26 +58,6 @@ def test_both_steps_draw_the_same_candidates() -> None:
         assert weights == one_hot(torch.tensor(drawn), 3).tolist()
         seen.add(tuple(drawn))
     assert len(seen) > 1
-
-
-def test_in_every_one_of_the_27_nets_alphas_gradient_has_the_closed_form() -> None:
-    """dL/dalpha_j = y_j (a_j - sum_k y_k a_k) / tau, a_k the loss's slope in k's free weight."""
-    step, state = make("single_path", "straight_through", data="next_batch")
-    batch = tiny.batch(first=True)
-    for drawn_L in product(range(3), repeat=3):
-        state = make("single_path", "straight_through", data="next_batch")[1]
-        weight_LC = one_hot(torch.tensor(drawn_L), 3).double().requires_grad_()
-        net = state.model
-        h_BTD, _, _ = net(batch.input_BT, net.initial_state(2), all_terms(weight_LC))
-        loss = net.nll(h_BTD, batch.target_BT).mean()
-        (a_LC,) = torch.autograd.grad(loss, [weight_LC])
-        noise_LC = one_hot(torch.tensor(drawn_L), 3) * 1.5
-        y_LC = torch.softmax(ALPHA_LC + noise_LC, -1)
-        assert y_LC.argmax(-1).tolist() == list(drawn_L)
-        replace(step, noise=lambda *_, noise_LC=noise_LC: noise_LC)(state, batch)
-        found_LC = state.parameters["alpha"].grad
-        expected_LC = y_LC * (a_LC - (y_LC * a_LC).sum(-1, keepdim=True))
-        torch.testing.assert_close(found_LC, expected_LC, rtol=0, atol=1e-10)
 
 
 def undrawn(names: Mapping[str, Any], drawn_L: tuple[int, ...]) -> set[str]:

@@ -86,8 +86,8 @@ def test_the_interval_is_the_jackknifes_or_that_of_chance() -> None:
     assert interval(counts_LC, 9.0) == (-1, 1)
 
 
-@pytest.mark.parametrize("searches", [2, 3, 5])
-@pytest.mark.parametrize("slots", [6, 12, 32])
+@pytest.mark.parametrize("searches", [2, 5])
+@pytest.mark.parametrize("slots", [6, 32])
 def test_the_interval_covers_where_slots_have_fixed_probabilities(
     searches: int, slots: int
 ) -> None:

@@ -1,10 +1,8 @@
 """Corpora: splits that share nothing, the same on every call, exact bytes, clear refusals."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from data import SPLITS, DataConfig, count_words, load_corpus
 from data.corpora import Corpus, Document
@@ -38,19 +36,6 @@ def test_stdlib_splits_share_no_file_and_are_the_same_again(stdlib: Corpus) -> N
     every = every_name(stdlib)
     assert len(every) == len(set(every))
     assert all(names(stdlib)[split] == sorted(names(stdlib)[split]) for split in SPLITS)
-
-
-def test_stdlib_is_large_mostly_training_and_without_tests_and_tables(stdlib: Corpus) -> None:
-    sizes = stdlib.notes["bytes"]
-    total = sum(sizes.values())
-    assert total > 5_000_000
-    assert 0.8 < sizes["train"] / total < 0.97
-    skipped = {"test", "tests", "idle_test", "site-packages", "encodings", "pydoc_data", "pgen2"}
-    for split in SPLITS:
-        for name in names(stdlib)[split]:
-            assert not skipped & set(name.split("/"))
-            assert not name.startswith("/")
-    assert "argparse.py" in every_name(stdlib)
 
 
 def write_library(folder: Path) -> Path:
@@ -168,35 +153,3 @@ def test_words_stand_between_white_space_and_an_end_of_line_is_one(
 ) -> None:
     assert count_words(text) == words
     assert count_words(text, line_ends=False) == plain
-
-
-def of(corpus: str, **more: object) -> dict[str, object]:
-    return {"corpus": corpus, **more}
-
-
-def tokens(kind: str, **more: object) -> dict[str, object]:
-    return of("pydoc-topics", tokenizer={"kind": kind, **more})
-
-
-TREE = {"folder": "x", "include": ["*"]}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (of("python_stdlib"), "found 'python_stdlib'; did you mean 'python-stdlib'"),
-        (of("tree"), "tree: corpus tree needs a folder and include"),
-        (of("tree", tree={**TREE, "include": []}), "at least 1 item"),
-        (of("text8", tree=TREE), "tree: has no effect with corpus text8; leave it out or"),
-        (tokens("given"), "model: kind given needs it"),
-        (tokens("given", model="x", vocabulary=400), "vocabulary: has no effect with"),
-        (tokens("given", model="x", lower_case=True), "lower_case: has no effect with"),
-        (tokens("bytes", lower_case=True), "lower_case: has no effect with kind bytes"),
-        (tokens("bytes", vocabulary=300), "vocabulary: has no effect with kind bytes"),
-        (tokens("bpe", model="x"), "model: has no effect with kind bpe; leave it out"),
-        (tokens("unigrm"), "must be one of bpe, unigram, .* did you mean 'unigram'"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        DataConfig.model_validate(settings)

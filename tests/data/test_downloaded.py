@@ -60,10 +60,10 @@ def data(corpus: str, **more: object) -> DataConfig:
     return DataConfig.model_validate({"corpus": corpus, **more})
 
 
-@pytest.mark.parametrize("name", ["wikitext-2", "wikitext-103"])
 def test_wikitext_has_one_document_an_article_and_loses_no_byte(
-    publish: Callable[..., None], tmp_path: Path, name: str
+    publish: Callable[..., None], tmp_path: Path
 ) -> None:
+    name = "wikitext-2"
     publish(name, wikitext_members(name))
     corpus = load_corpus(data(name), tmp_path, tmp_path / "cache")
     assert corpus.name == name
@@ -191,19 +191,12 @@ def test_a_file_is_fetched_once_and_then_used(server: Server, folder: Path) -> N
     assert not any("\n" in line for line in told)
 
 
-def test_a_body_that_breaks_off_leaves_nothing_and_the_next_address_is_tried(
-    server: Server, folder: Path
-) -> None:
-    server.answers["/broken"] = lambda handler: handler.give(200, CONTENT[:7000], len(CONTENT))
-    assert "sent another file: 7,000 bytes, " in refusal(server, folder, "/broken")
-    assert list(folder.iterdir()) == []
-    assert_whole(fetch(remote(server, "/broken", "/good"), folder))
-
-
 @pytest.mark.parametrize(
     ("body", "length", "message"),
     [
         (b"<html>Log in", None, "sent another file: 12 bytes, "),
+        # It breaks off.
+        (CONTENT[:7000], len(CONTENT), "sent another file: 7,000 bytes, "),
         (WRONG, -1, "sent another file: 300,000 bytes, not of the published SHA-256"),
         (CONTENT + b"!", None, "sent more than 300,000 bytes"),
     ],

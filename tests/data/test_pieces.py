@@ -115,11 +115,8 @@ WHOLE = given_model(**BPE)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no SentencePiece model (0 bytes)"),
         (b"these are words\n", "is no SentencePiece model (16 bytes)"),
-        (WHOLE[:-1], "is no SentencePiece model"),
         (WHOLE[: len(WHOLE) // 2], "is no SentencePiece model"),
-        (WHOLE + b"\x0a\xff\xff\xff\xff\x0f", "is no SentencePiece model"),
         (WHOLE + b"\x0a\x05\x0a\x01\xff\x18\x01", "is no SentencePiece model"),
     ],
 )

@@ -142,17 +142,6 @@ def test_validation_and_test_end_where_the_config_says(
     assert len(cut.tokens["test"]) == len(whole.tokens["test"])
 
 
-@pytest.mark.parametrize("name", ["train.bin", "tokenizer.model", "info.json"])
-def test_a_damaged_cache_is_refused_by_name(
-    own_files: DataConfig, tmp_path: Path, name: str
-) -> None:
-    path = prepare(own_files, tmp_path, tmp_path / "cache").folder / name
-    for damage in (lambda: path.write_bytes(path.read_bytes()[:-2]), path.unlink):
-        damage()
-        with pytest.raises(ValueError, match=rf"damaged \(.*{name}.*delete this folder"):
-            prepare(own_files, tmp_path, tmp_path / "cache")
-
-
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("place", [7, -1])
 def test_one_changed_id_is_refused_by_name(

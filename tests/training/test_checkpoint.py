@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from model import BLOCKS
@@ -18,7 +17,6 @@ from tests.tiny import MIX, STEPS, trained
 from tests.training.test_trainer import nats, still, trainer_of
 from training.checkpoint import (
     LAST,
-    Checkpoints,
     _tensors_of,
     read_checkpoint,
     read_header,
@@ -57,38 +55,6 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert (other.elapsed_s, other.best) == (12.5, state.best)
     assert torch.equal(other.loss_sum, state.loss_sum)
     assert_same_tensors(state, other)
-
-
-def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.safetensors"
-    save_checkpoint(path, trained(1), "me", ALONE)
-    before = path.read_bytes()
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left .* MB free\): '.*a\.safetensors'"):
-        save_checkpoint(path, trained(2), "me", ALONE)
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
-
-
-def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
-    path, checkpoints = tmp_path / LAST, Checkpoints(tmp_path, "me")
-    checkpoints.save(trained(1))
-    whole = path.read_bytes()
-    with pytest.raises(ValueError, match=r"last\.safetensors: belongs to another experiment"):
-        Checkpoints(tmp_path, "you").find()
-    for content in (b"", whole[: len(whole) // 2], b"x" * 99):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint"):
-            checkpoints.find()
-    save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint"):
-        checkpoints.find()
 
 
 @pytest.mark.parametrize(

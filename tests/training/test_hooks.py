@@ -1,6 +1,5 @@
 """Metrics, divergence, and what a stop does."""
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,27 +16,8 @@ from tests.tiny import trained
 from training.checkpoint import read_header
 from training.distributed import ALONE
 from training.hooks import check_finite
-from training.run_dir import MetricsFile
 from training.signals import Diverged, StopRequest
 from training.state import TrainState
-
-
-def test_rows_after_the_checkpoint_are_dropped_on_a_resume(tmp_path: Path) -> None:
-    metrics_file = MetricsFile(tmp_path / "m.jsonl", 0)
-    for step in (5, 10, 15):
-        metrics_file.append({"kind": "train", "step": step})
-    assert [row["step"] for row in MetricsFile(tmp_path / "m.jsonl", 10).rows()] == [5, 10]
-
-
-def test_a_torn_last_line_is_dropped_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.jsonl"
-    one, two = '{"kind": "train", "step": 1}\n', '{"kind": "train", "step": 2}\n'
-    path.write_text(one + two + '{"st')
-    assert MetricsFile(path, 9).rows() == [json.loads(one), json.loads(two)]
-    assert path.read_text() == one + two
-    path.write_text(one + "nonsense\n" + two)
-    with pytest.raises(ValueError, match=r"m\.jsonl: "):
-        MetricsFile(path, 9)
 
 
 def test_a_signal_is_remembered_once_and_a_second_one_interrupts() -> None:
@@ -119,10 +99,14 @@ def moment_inf(state: TrainState, metrics: dict[str, Any]) -> None:
 
 # Spoiled is step 16. What looks next is the log, the validation, or the checkpoint.
 @pytest.mark.parametrize(
-    ("log_every", "validate_every", "checkpoint_every", "found"),
-    [(5, 100, 7, 20), (100, 10, 7, 20), (100, 100, 6, 18)],
+    ("spoil", "log_every", "validate_every", "checkpoint_every", "found"),
+    [
+        (loss_of_one_step, 5, 100, 7, 20),
+        (alpha_nan, 100, 10, 7, 20),
+        (moment_inf, 100, 100, 6, 18),
+        (loss_of_one_step, 100, 100, 6, 18),
+    ],
 )
-@pytest.mark.parametrize("spoil", [loss_of_one_step, alpha_nan, moment_inf])
 def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resume(
     experiment_file: Path,
     tmp_path: Path,

@@ -1,6 +1,5 @@
 """A phase's folder: whose it is, and the machine and program that it was trained by."""
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from training.run_dir import (
-    claim,
     commit,
     environment,
     record_resume,
@@ -27,18 +25,6 @@ def test_a_resume_under_another_program_is_not_exact(
     (tmp_path / "environment.json").write_text(environment(CPU, {"micro_batches": 1}))
     resumes = [record_resume(tmp_path, CPU, 3, {"micro_batches": 1}) for _ in range(2)]
     assert resumes == [[], ["program was aaa, is bbb"]]
-
-
-def test_a_folder_belongs_to_one_identity(tmp_path: Path) -> None:
-    identity = {"search": {"steps": 5, "tau": {"end": None}}, "corpus": "abc"}
-    folder = tmp_path / "phase"
-    for text in ("a: 1\n", "other\n"):
-        claim(folder, identity, {"experiment.yaml": text})
-    assert (folder / "experiment.yaml").read_text() == "a: 1\n"
-    changed = {**identity, "search": {"steps": 6, "tau": {"end": 0.1}}}
-    with pytest.raises(ValueError, match=r"search\.steps is 5 there and 6 here"):
-        claim(folder, changed, {})
-    assert json.loads((folder / "identity.json").read_text()) == identity
 
 
 def test_a_changed_program_is_marked_in_its_commit(

@@ -80,20 +80,6 @@ def test_clipping_by_norm_by_value_and_each_tensor_by_its_norm() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*grads()[:2], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"kind": "sgd", "betas": (0.9, 0.99)}, "betas: has no effect with kind sgd"),
-        ({"kind": "sgd", "eps": 1e-8}, "eps: has no effect with kind sgd"),
-        ({"kind": "adamw", "momentum": 0.9}, "momentum: has no effect with kind adamw"),
-        ({"kind": "adagrad", "betas": (0.9, 0.99)}, "betas: has no effect with kind adagrad"),
-    ],
-)
-def test_options_without_effect_are_refused(options: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        OptimiserConfig.model_validate(options)
-
-
 def test_decay_acts_on_matrices_and_on_nothing_else() -> None:
     model = tiny.supernet(slots=1)
     optimiser = build_optimiser(model, OptimiserConfig(weight_decay=0.3))

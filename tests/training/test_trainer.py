@@ -97,18 +97,6 @@ def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
         assert not list(folder.glob(".*"))
 
 
-def test_another_experiments_folder_is_refused_untouched(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with closing(trainer_of(folder)) as trainer:
-        trainer.open()
-    (folder / "lock").unlink()
-    (folder / ".experiment.yaml.1.tmp").write_text("half")
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(ValueError, match="holds another experiment"):
-        trainer_of(folder, identity={"search": {"steps": 5}}).open()
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with closing(trainer_of(folder)) as trainer:

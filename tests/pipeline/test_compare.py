@@ -150,16 +150,6 @@ def test_baselines_of_other_sizes_are_refused(
     assert not (derived / "comparison.csv").exists()
 
 
-def test_a_changed_setting_is_refused_before_anything_trains(
-    derived: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(retrain, derived)
-    before = sorted(derived.rglob("*.safetensors"))
-    said = refused(compare.main, capsys, derived, "--set", "retrain.steps=26")
-    assert "retrain.steps is 25 there and 26 here" in said
-    assert sorted(derived.rglob("*.safetensors")) == before
-
-
 def test_sides_that_were_validated_unalike_are_refused(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,31 +199,6 @@ def test_a_budget_that_nothing_keeps_when_measured_is_refused(
     assert {path.name for path in searched.iterdir()} == before
 
 
-def test_a_budget_that_nothing_keeps_is_refused_in_one_line(
-    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.05x"))
-    assert line.startswith("derive.budget.latency: ")
-    assert "the cheapest, i i i i, has " in line
-    assert not (searched / "architecture.json").exists()
-
-
-def test_budgets_that_exclude_each_other_are_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Here a dense block has more parameters than attention, which alone needs a cache."""
-    given = ["derive.method=random", "model.candidates=[attention, dense]", "model.d_ffn=200"]
-    arguments = [experiment_file, "--run", tmp_path / "run", *settings(*given)]
-    for one in ("derive.budget.cache=0.5x", "derive.budget.parameters=0.9x"):
-        run(derive, *arguments, *settings(one))
-    both = settings("derive.budget.cache=0.5x", "derive.budget.parameters=0.9x")
-    line = refused(derive, capsys, *arguments, *both)
-    assert line == (
-        "random: no draw is within derive.budget (parameters and cache) and "
-        "derive.least_context 1; allow more"
-    )
-
-
 @pytest.mark.parametrize("reference", ["ratatouille", "random", "argmax", "layout", "a d", "a x d"])
 def test_a_reference_that_is_no_layout_is_refused(
     searched: Path, capsys: pytest.CaptureFixture[str], reference: str
@@ -243,15 +218,10 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
         "derive.budget: a d a d (interleaved) exceeds latency 0.9x of interleaved: latency by "
         "11.1%; give a larger one, or a method that chooses (argmax, "
     )
-    line = refused(derive, capsys, searched, *settings("derive.budget.cache=0.5x"), "--method",
-                   "interleaved")  # fmt: skip
-    assert "exceeds cache 0.5x of interleaved: cache by 100.0%; " in line
     capsys.readouterr()
     one = ["derive.layout=a d d d", "derive.budget={flops: 15k}"]
     run(derive, searched, *settings(*one), "--method", "layout")
-    flops = load_architecture(searched / "architecture.json").costs.flops_per_token
-    said = capsys.readouterr().out.splitlines()
-    assert f"budget: flops 15k ({flops / 15_000:.1%} used)" in said
+    capsys.readouterr()
     both = [*one[:1], "derive.budget={cache: 0.7x, flops: 15k}"]
     run(derive, searched, *settings(*both), "--method", "layout")
     (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("budget: "))

@@ -1,16 +1,13 @@
 """How scripts end: where memory runs out one line says what saves it, and the run goes on."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import search
-from nas.search.step import SearchStep
 from pipeline.cli import user_errors
-from tests.runs import SEARCH, Capture, assert_same, refused, run, settings
+from tests.runs import Capture
 from training.signals import Diverged, Stopped
 
 
@@ -84,26 +81,3 @@ def test_our_own_errors_keep_their_traceback(
     with pytest.raises(SystemExit), user_errors():
         raise ValueError("x")
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_a_run_that_ran_out_of_memory_goes_on_with_the_remedy(
-    searched: Path,
-    experiment_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capture,
-) -> None:
-    arguments = [experiment_file, "--run", tmp_path / "hungry"]
-    step = SearchStep.__call__
-
-    def greedy(self: SearchStep, state: Any, batch: Any) -> Any:
-        if state.step == 16:
-            too_much()
-        return step(self, state, batch)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(SearchStep, "__call__", greedy)
-        assert "run.recompute=true" in refused(search, capsys, *arguments, code=3)
-    run(search, *arguments, *settings("run.recompute=true"))
-    assert "resumes from step " in capsys.readouterr().out
-    assert_same(searched / SEARCH, tmp_path / "hungry" / SEARCH)

@@ -30,21 +30,6 @@ def test_a_run_that_diverged_ends_all_as_divergence_does(
         run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
 
 
-def test_a_job_gets_its_share_of_the_cores_or_what_omp_num_threads_says(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("utils.cores.usable_cores", lambda: 6)
-    given = list[Any]()
-    monkeypatch.setattr(jobs, "run_job", lambda *arguments: given.append(arguments))
-    one = Job("one", load_experiment(experiment_file), ("retrain",), tmp_path / "one")
-    for number, threads in (("", "3"), ("4", "4")):
-        monkeypatch.setenv("OMP_NUM_THREADS", number)
-        run_all([one], workers=2, stop=StopRequest(), done=lambda job: None)
-        job, _, environment = given.pop()
-        assert job == one
-        assert environment == {"OMP_NUM_THREADS": threads}
-
-
 def test_of_a_jobs_scripts_none_runs_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     called = list[str]()
 
@@ -57,14 +42,6 @@ def test_of_a_jobs_scripts_none_runs_after_one_that_failed(monkeypatch: pytest.M
     monkeypatch.setattr(jobs.sys, "argv", [])
     assert jobs.main(["search,derive,retrain", "experiment.yaml"]) == 2
     assert called == ["search", "derive"]
-
-
-def test_a_countdown_says_how_long_the_others_take_about() -> None:
-    times_s = iter([0.0, 10.0, 20.0, 30.0])
-    countdown = Countdown(3, clock=lambda: next(times_s))
-    assert [countdown.line("a") for _ in range(3)] == [
-        "[1/3] a; about 0:20 left", "[2/3] a; about 0:10 left", "[3/3] a",
-    ]  # fmt: skip
 
 
 def test_a_countdown_counts_all_stages_and_those_that_run_beside() -> None:

@@ -113,24 +113,6 @@ def test_an_architecture_of_another_tokenizer_is_refused(
     assert '--layout "a d d i"' in error
 
 
-def test_an_architecture_with_more_clusters_than_tokens_is_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The experiment names other candidates than the architecture has."""
-    routed = {"kind": "routing", "clusters": 16, "keys": 4, "n_heads": 2, "memory": 8}
-    folder = tmp_path / "run"
-    candidates = f"model.candidates=[{json.dumps(routed)}, dense, identity]"
-    settings = ["--set", "derive.layout=r d i i", "--set", candidates]
-    run(derive, experiment_file, "--run", folder, "--method", "layout", *settings)
-    saved = folder / "architecture.json"
-    content = json.loads(saved.read_text())
-    content["blocks"][0]["clusters"] = 999
-    saved.write_text(json.dumps(content))
-    error = refused(retrain.main, capsys, experiment_file, "--run", folder)
-    assert "architecture.json: blocks[0].clusters: 999 for" in error
-    assert "give fewer" in error
-
-
 def test_the_chosen_model_stays_that_of_the_first_seed(
     retrained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,20 +64,3 @@ def test_the_answer_keeps_the_budget_when_it_is_measured(
     (timed,) = architecture.costs.times
     assert timed.ms == pytest.approx(true_ms(architecture.blocks))
     assert timed.ms <= timed.most_ms == pytest.approx(MOST_MS)
-
-
-def test_doubts_about_a_table_are_said(
-    plan: RunPlan, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock.off = 0.3
-    Trainings().derive(plan, "trained")
-    assert "warning: latency: the table is unreliable: " in capsys.readouterr().err
-
-
-def test_a_width_that_was_filled_afterwards_is_said_to_be_untrained(plan_with: PlanWith) -> None:
-    plan = plan_with(f"model.n_blocks={SLOTS}", "derive.budget.parameters=1.2x")
-    filled = Trainings().derive(plan, "trained", fill="d_ffn").architecture
-    assert filled.evidence is not None
-    assert filled.evidence.budget is not None
-    assert any(slot.label.startswith("dense_") for slot in filled.blocks)
-    assert filled.evidence.budget.endswith("x after the choice of the layout")

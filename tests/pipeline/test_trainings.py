@@ -83,22 +83,18 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
         "trained again from scratch: the trainings that chose this layout"
         in capsys.readouterr().out
     )
-    before = len(jobs)
-    run(derive, experiment_file, "--run", folder, "--method", "trained", *SMALL)
-    assert len(jobs) == before, "nothing is trained twice"
 
 
-@pytest.mark.parametrize("method", ["trained", "predictor"])
 def test_how_many_trainings_are_to_come_is_said_before_the_first_one(
-    experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture, method: str
+    experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture
 ) -> None:
-    run(derive, experiment_file, "--run", tmp_path / "run", "--method", method, *SMALL)
+    run(derive, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL)
     shown = [line for line in capsys.readouterr().err.splitlines() if "loading" not in line]
     at_first = next(line for line in shown if " at most " in line)
     assert shown.index(at_first) < next(i for i, line in enumerate(shown) if line[0] == "[")
     most = int(re.findall(r"at most (\d+) trainings of 8 steps", at_first)[0])
     assert most >= len(jobs)
-    assert ("4 of half as many" in at_first) == (method == "predictor")
+    assert "4 of half as many" in at_first
     assert "derive.top=1" in shown[shown.index(at_first) + 1]
     done = [line for line in shown if line[0] == "["]
     # Of all stages, and the last one is the last.

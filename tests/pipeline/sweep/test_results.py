@@ -79,20 +79,6 @@ def test_checkpoints_go_but_those_of_the_best_and_of_failed_trials(
     assert {path.relative_to(sweep.run).parts[1] for path in sweep.run.rglob("model")} == left
 
 
-def test_what_was_best_goes_when_a_better_one_comes(file: Path, tmp_path: Path) -> None:
-    sweep = sweep_with(file, tmp_path / "run")
-    trials = ended_trials(sweep, 3.0, 2.0)
-    clean(sweep, entries(trials))
-    assert with_tensors(sweep) == {"0001"}
-    fill(trials, [{}] * 3)
-    trial = trials.ask()
-    clean(sweep, entries(trials))
-    assert with_tensors(sweep) == {"0001"}
-    trials.tell(trial, 1.0)
-    clean(sweep, entries(trials))
-    assert with_tensors(sweep) == set()
-
-
 def test_trials_that_are_not_done_keep_their_checkpoints(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
     trials = ended_trials(sweep, 1.0)
@@ -234,28 +220,11 @@ def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Pat
     assert best == ["0000.yaml", "0001.yaml"]
 
 
-def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.orig_argv", ["/opt/venv/bin/python"])
-    sweep = sweep_with(file, tmp_path / "run")
-    sweep.run.mkdir()
-    trials = told(sweep, (TrialState.COMPLETE, [2.0]), (TrialState.COMPLETE, [1.0]))
-    finish(sweep, entries(trials), ended=False)
-    page, shown = (sweep.run / "sweep.html").read_text(), capsys.readouterr().out
-    assert "/opt/venv" not in page
-    best = sweep.run / "best"
-    assert f"python -m tools.confirm {best}.yaml" in page
-    for words in (f"search.py {best}.yaml --run {best}", f"-m tools.confirm {best}.yaml"):
-        (line,) = (line for line in shown.splitlines() if words in line)
-        assert "/opt/venv/bin/python" in line
-
-
 def of_seed(bits: float, text: str) -> dict[str, Any]:
     return {"values": [bits], "architecture": text}
 
 
-def test_a_row_tells_of_every_seed_and_a_line_of_every_attempt(
+def test_a_row_tells_of_every_seed_and_a_line_of_the_trial(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], undisturbed: Path
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", "sweep.seeds=[0, 5, 6]")
@@ -276,14 +245,6 @@ def test_a_row_tells_of_every_seed_and_a_line_of_every_attempt(
     trials = told(sweep, (TrialState.FAIL, None), attributes={"runs": {"0": runs["0"]}})
     (found,) = rows(sweep, entries(trials))
     assert (found.state, found.reason, found.layout) == ("failed", results.LOST, "a d a d")
-    fill(trials, [{}] * 2)
-    trial = trials.ask()
-    sweep.space.suggest(trial)
-    set_aside(trial)
-    assert Progress(sweep, []).show(entries(trials))
-    lost, stopped = capsys.readouterr().out.splitlines()
-    assert "[1/2] trial 0  a d a d  failed: its worker died  " in lost
-    assert "[1/2] trial 1  stopped: it resumes from its checkpoint  " in stopped
 
 
 GRID = (
@@ -314,15 +275,6 @@ def test_the_baseline_is_the_trial_with_the_file_s_own_values(
         for entry in entries(trials):
             if not entry.last.params:
                 sweep.space.suggest(trials.ask())
-
-
-@pytest.mark.parametrize("settings", [(), GRID])
-def test_a_missing_baseline_has_its_reason(
-    file: Path, tmp_path: Path, settings: tuple[str, ...]
-) -> None:
-    assert sweep_with(file, tmp_path, *settings).no_baseline == ""
-    why = "model.n_blocks is 7 there, outside its range or choices"
-    assert sweep_with(file, tmp_path, *settings, "model.n_blocks=7").no_baseline == why
 
 
 def test_the_chosen_experiment_has_its_values_and_its_full_length(
@@ -384,11 +336,3 @@ def test_a_worker_with_another_text_is_refused(file: Path, tmp_path: Path) -> No
     train.write_text(train.read_text() + "one more line\n")
     with pytest.raises(ValueError, match="is that of another experiment, space, text or tokenizer"):
         join_study(sweep, set_up(sweep.experiment, sweep.run).inputs())
-
-
-def test_a_worker_cannot_join_what_is_not_there(file: Path, tmp_path: Path) -> None:
-    sweep = sweep_with(file, tmp_path / "run")
-    inputs = set_up(sweep.experiment, sweep.run).inputs()
-    with pytest.raises(ValueError, match="no sweep there yet"):
-        join_study(sweep, inputs)
-    assert not sweep.own.exists()

@@ -1,7 +1,6 @@
 """A run of a trial: phases by the functions of the verbs, objectives from its own files."""
 
 import json
-import re
 from pathlib import Path
 
 import optuna
@@ -10,11 +9,10 @@ import pytest
 import derive
 import retrain
 import search
-from hpo.study import REASON, entries
+from hpo.study import REASON
 from model import Architecture
 from pipeline.experiment import load_experiment
 from pipeline.sweep.plan import sweep_of
-from pipeline.sweep.run import Progress
 from pipeline.sweep.worker import Failed, Objective, Pruning, run_seed, search_curve
 from tests.data.models import given_model
 from tests.runs import assert_same, run
@@ -46,12 +44,6 @@ def test_a_trial_is_what_the_verbs_would_have_done(experiment_file: Path, tmp_pa
     assert found["onehot"] == curve[max(curve)]
 
 
-def test_without_its_objective_nothing_is_retrained(experiment_file: Path, tmp_path: Path) -> None:
-    found, _ = outcome(experiment_file, tmp_path / "run", "onehot")
-    assert "retrained" not in found
-    assert not (tmp_path / "run" / "retrain").exists()
-
-
 def test_a_stop_between_phases_ends_the_trial(experiment_file: Path, tmp_path: Path) -> None:
     stop = StopRequest()
     stop.number = 15
@@ -73,32 +65,7 @@ def test_settings_that_were_trained_before_are_not_trained_again(
     assert second.user_attrs["runs"] == first.user_attrs["runs"]
     assert (first.user_attrs.get(REASON), second.user_attrs[REASON]) == (None, "as trial 0")
     assert [path.name for path in sweep.trial(1).iterdir()] == ["trial.log"]
-
-
-def test_a_trial_shows_that_it_begins_validates_and_warns_each_kind_once(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What it prints stands in its own log: the screen of the sweep had its last line alone."""
-    file = add_sweep(experiment_file, trials=2)
-    sweep = sweep_of(load_experiment(file, ["sweep.objectives=[onehot]"]), tmp_path / "run")
-    own = sweep.baseline or {}
-    study = memory_study(sweep, [own, {**own, "model.n_blocks": 3}])
-    progress = Progress(sweep, entries(study))
-    objective = Objective(sweep, StopRequest(), threads=1)
-    study.optimize(objective, n_trials=2, callbacks=[lambda *_: progress.show(entries(study))])
-    said = capsys.readouterr().out.splitlines()
-    first, second = ([line for line in said if f"trial {n}  " in line] for n in (0, 1))
-    assert first[0].startswith("trial 0  begins with run.seed: 0, search.tau.schedule: 'linear', ")
-    for lines in (first, second):
-        assert [
-            line for line in lines if re.search(r"  search +20/30  validation, mixture by pi", line)
-        ]
-    warned = [line for line in said if "warning: " in line]
-    assert "trial 0  warning: valid has 938 tokens" in warned[0]
-    assert not [line for line in warned if line in second]
-    assert second[0].startswith("trial 1  begins with ")
-    assert (first[-1][:14], second[-1][:14]) == ("[1/2] trial 0 ", "[2/2] trial 1 ")
-    assert first + second == said
+    assert not list(sweep.run.rglob("retrain")), "no objective asks for it"
 
 
 def test_a_tokenizer_that_loses_text_fails_the_trial_before_its_search(

@@ -24,11 +24,6 @@ LAW = {
     "report": {"report", "utils"},
     "export": {"export", "model", "data", "utils"},
 }
-SCRIPTS = sorted(
-    path.name
-    for path in ROOT.glob("*.py")
-    if "__main__" in path.read_text(encoding="utf-8") and path.name != "conftest.py"
-)
 
 
 # The law: a feature brings its lines by taking others away.
@@ -216,25 +211,6 @@ def test_nothing_draws_without_a_seed():
 def test_a_draw_by_luck_is_seen(tmp_path, code, by_luck):
     (tmp_path / "x.py").write_text(code)
     assert bool(list(unseeded_draws(tmp_path / "x.py"))) == by_luck
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_help_is_the_docstring_with_a_real_command_and_imports_no_torch(script):
-    docstring = ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", script, "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0
-    assert f"python {script}" in done.stdout
-    assert docstring
-    assert docstring in done.stdout
-    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
-    heavy = {"torch", "numpy", "pandas", "matplotlib", "optuna", "pydantic", "yaml"}
-    assert not imported & heavy
 
 
 def test_the_longest_chain_of_imports_of_a_search_is_short():

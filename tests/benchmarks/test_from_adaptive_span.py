@@ -185,41 +185,17 @@ def test_symbols_are_numbered_as_they_first_occur() -> None:
     assert command.symbols_of([b" cab a", b"d "], stripped=True) == b"cab \nd"
 
 
-def test_the_text_of_a_corpus_is_read_split_by_split(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import io
-
-    from data.corpora import downloaded
-    from data.corpora import downloaded as download
-
-    monkeypatch.setattr(downloaded, "HUTTER_SIZES", {"train": 4, "valid": 2, "test": 1})
-    monkeypatch.setattr(download, "fetch", lambda remote, *_, **__: Path(remote.name))
-
-    class Opened(io.BytesIO):
-        pass
-
-    def opened(archive: Path, member: str) -> Opened:
-        assert (archive, member) == (Path("text8.zip"), "text8")
-        return Opened(b" abcabd")
-
-    monkeypatch.setattr(download, "open_member", opened)
-    assert list(command.read_corpus("text8")) == [b" abc", b"ab", b"d"]
-
-
 def without(state: State, name: str) -> State:
     return {key: array for key, array in state.items() if key != name}
 
 
 def broken() -> Iterator[tuple[State, str]]:
     """Checkpoints of other layouts, and what is said about them."""
-    good, fc2, mask = state_of(5), "layers.1.ff.fc2.weight", f"layers.0.{command.MASK}"
+    good, fc2 = state_of(5), "layers.1.ff.fc2.weight"
     yield without(good, "key_pe"), "not the tensors of adaptive-span without persistent"
-    yield without(good, "out_emb.bias"), "('out_emb.bias')"
     yield {**good, fc2: good[fc2].T.copy()}, "size mismatch for slots.3.blocks.dense.outer.weight"
     pers = "layers.0.attn.attn.persistent_memory.key"
     yield {**good, pers: np.ones((2, 4, 3))}, f"(unknown: {pers})"
-    yield {**good, mask: np.ones((4, 1, 1))}, "size mismatch for "
     yield {**good, "out_emb.bias": good["out_emb.bias"] * np.nan}, "softmax.head: holds nan or inf"
     shorter = {n: a[:-1] if "_emb" in n else a for n, a in good.items()}
     yield shorter, "has 10 symbols, and the text has 11; give the text that it was trained on"
@@ -240,25 +216,3 @@ def test_other_layouts_and_files_are_refused_in_one_line(
         (line,) = [line for line in lines if line != "loading torch"]
         assert said in line
         assert not out.exists()
-
-
-class Runs:
-    """An object that would make a file on being unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (open, (str(self.mark), "w"))
-
-
-@pytest.mark.parametrize("older", [True, False])
-def test_code_in_a_checkpoint_is_refused_and_not_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], older: bool
-) -> None:
-    text, mark = tmp_path / "text.txt", tmp_path / "ran"
-    text.write_bytes(TEXT)
-    path = written(tmp_path / "bad.pt", {"model": Runs(mark)}, older=older)
-    said = refused(command.main, capsys, path, tmp_path / "out", "--text", text).splitlines()[-1]
-    assert "bad.pt: is not a checkpoint of plain tensors" in said
-    assert not mark.exists()

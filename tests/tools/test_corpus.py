@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.models import REPOSITORY_A, TEXT, given_model
+from tests.runs import ROOT
 from tools import corpus as command
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -78,23 +77,3 @@ def test_a_pipe_that_knows_ascii_only_gets_escapes(experiment_file: Path) -> Non
     assert rb"caf\xe9" in done.stdout
     assert b"encoding train" in done.stderr
     assert b"encoding" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("data.files.train=nowhere.txt", "nowhere.txt: no such file"),
-        ("data.tokenizer={kind: bpe, vocabulary: 30000}", "30000 ids asked for"),
-        ("model.softmax.cutoffs=[20, 257]", "257 is not below the vocabulary 257"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    experiment_file: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        command.main([str(experiment_file), "--set", setting])
-    assert stop.value.code == 2
-    captured = capsys.readouterr()
-    (line,) = [line for line in captured.err.splitlines() if not line.startswith("files: ")]
-    assert said in line
-    assert captured.out == ""

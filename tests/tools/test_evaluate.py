@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import retrain
 from data import EvaluationStreams, Tokenizer, encode_documents, load_tokenizer
@@ -29,7 +29,6 @@ from model.state import Segment
 from pipeline.run_files import CUT
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import D_MODEL, candidate, randomise
-from tests.refusal import refused
 from tools import evaluate as command
 from training.evaluation import evaluate
 
@@ -180,20 +179,6 @@ def test_the_table_is_that_of_one_token_at_a_time(
     assert len({round(row["nats"], 6) for row in found}) == (2 if "window" in options else 3)
 
 
-def test_a_window_makes_streams_segments_and_context_tokens_indifferent(tool: Tool) -> None:
-    """Two attention slots reach 2 * (window - 1) back."""
-    given = ["--precision", "float64", "--memory", 3, "--window", 4]
-    nats = [
-        tool.rows(*given, *cut)[0]["nats"]
-        for streams in (1, 4, 10)
-        for segment, context in ((1, 6), (5, 6), (5, 11), (300, 6))
-        for cut in [("--streams", streams, "--segment", segment, "--context", context)]
-    ]
-    assert max(nats) - min(nats) < 1e-9
-    short = tool.rows(*given, "--streams", 4, "--segment", 5, "--context", 5)
-    assert abs(short[0]["nats"] - nats[0]) > 1e-9
-
-
 def test_other_options_give_what_a_model_built_with_them_gives(tool: Tool, folder: Path) -> None:
     options: dict[str, int | None] = {"memory": 9, "window": 8, "clamp": 4}
     (row,) = tool.rows("--memory", 9, "--window", 8, "--clamp", 4)
@@ -322,20 +307,3 @@ def test_a_model_without_memory_takes_none(tool: Tool, tmp_path: Path, text: Pat
     line = tool.refusal(made, "--data", text, "--memory", 3)
     assert line == "--memory: no block of made (layout d i) has it"
     assert tool.table(made, "--data", text)[0][0] == "-"
-
-
-def test_a_model_without_a_finite_number_gives_a_line_and_no_file(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    digest = load_architecture(folder / "architecture.json")
-    # Finite, or it would not load; what the model computes with it is not.
-    tensors = {name: torch.full_like(tensor, 3e38) for name, tensor in tensors.items()}
-    from model.saving import _digest
-
-    save_file(tensors, path, metadata={"parnas": _digest(digest)})
-    out = tmp_path / "out.json"
-    said = refused(command.main, capsys, folder, "--data", text, "--json", out)
-    assert "the model gives nan nats" in said
-    assert not out.exists()

@@ -108,12 +108,3 @@ def test_a_pair_is_the_text_as_a_whole_and_all_of_the_continuation_is_scored(
     assert row.first == len(alone) or row.first == len(row.ids) or (
         row.ids[row.first] != alone[row.first]
     )  # fmt: skip
-
-
-def test_a_token_over_the_border_counts_to_the_continuation() -> None:
-    (whole,) = PIECES.encode("first").tolist()
-    row = pair_row(PIECES, "fir", "st")
-    assert (list(row.ids), row.first) == ([PIECES.doc_id, whole], 1)
-    # A space that is written to the context but belongs to a token with the continuation.
-    row = pair_row(PIECES, "def ", "add")
-    assert PIECES.decode(row.ids[row.first :]) == " add"

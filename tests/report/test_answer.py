@@ -7,10 +7,7 @@ from html import unescape
 import pytest
 
 from report.layouts import (
-    ROWS,
     palette_of,
-    stack,
-    stack_columns,
 )
 from report.page import write_report
 from tests.report.html_page import Page
@@ -152,19 +149,6 @@ def test_a_layout_that_was_chosen_after_the_comparison_is_not_taken_for_the_comp
 def test_the_saving_beside_the_reference_comes_first(make, changed, words):
     first = unescape(compared(make, **changed).part("answer"))
     assert words in first.partition('<p class="saving">')[2].partition("</p>")[0]
-
-
-@pytest.mark.parametrize(
-    ("slots", "columns", "rows"), [(1, 1, 1), (6, 1, 6), (16, 1, 16), (17, 2, 9), (32, 2, 16)]
-)
-def test_a_stack_of_many_slots_goes_on_in_another_column(slots, columns, rows):
-    labels = [f"kind-{i % 3}" for i in range(slots)]
-    drawn = stack(labels, palette_of([labels]))
-    assert stack_columns(slots) == columns == len(drawn)
-    assert len(drawn[0][1]) == rows <= ROWS
-    assert [first for first, _ in drawn] == [column * rows for column in range(columns)]
-    blocks = [block for _, column in drawn for block in column]
-    assert [block.title for block in blocks] == [f"block {i}: kind-{i % 3}" for i in range(slots)]
 
 
 def test_a_letter_has_the_colour_of_its_kind():

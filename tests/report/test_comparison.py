@@ -87,7 +87,7 @@ def test_the_figure_shows_perplexity_against_latency_and_flops(make, role):
     assert png(figure)
 
 
-def test_the_ends_of_intervals_lie_within_the_axes_and_no_name_lies_on_them(make):
+def test_the_ends_of_intervals_lie_within_the_axes(make):
     """An interval of nats is one of perplexity."""
     rows = row(latency="3.0") + row(name="other", latency="4.0", bits="2.1")
     nats, latency = {"par-5": {"nats_per_token": [3.0, 5.0]}}, {"par-5": [2.0, 3.9]}
@@ -101,15 +101,6 @@ def test_the_ends_of_intervals_lie_within_the_axes_and_no_name_lies_on_them(make
     assert level == 54.6
     assert ends == pytest.approx(np.exp([3.0, 5.0]))
     assert low < ends[0] < ends[1] < high
-    figure.canvas.draw()  # sets the places of names
-    renderer = figure.canvas.get_renderer()
-    for line in bars:
-        from_u, to_u = by_latency.transData.transform(line)
-        for text in by_latency.texts:
-            box = Text.get_window_extent(text, renderer)
-            assert not any(
-                box.contains(*(from_u + share * (to_u - from_u))) for share in np.linspace(0, 1, 99)
-            )
 
 
 @pytest.mark.filterwarnings("error")
@@ -205,7 +196,6 @@ def test_the_table_of_today_fits_120_columns_and_tells_the_baselines_apart(make,
         ("aadddi", "trained-0", "attention first (2 attention, 3 feed-forward)"),
         ("iadi", "layout-iadi", "interleaved (1 attention, 1 feed-forward)"),
         ("adadad", "interleaved", "interleaved (3 attention, 3 feed-forward)"),
-        ("adada", "argmax-0", "interleaved (3 attention, 2 feed-forward)"),
         ("adada", "interleaved-5", "interleaved cut to 5 blocks"),
         ("adadad", "interleaved-ffn344", "interleaved (3 attention, 3 feed-forward)"),
         ("dda", "layout-dda", "feed-forward first (1 attention, 2 feed-forward)"),
@@ -213,9 +203,7 @@ def test_the_table_of_today_fits_120_columns_and_tells_the_baselines_apart(make,
         ("adadad", "random-0", "random (3 attention, 3 feed-forward)"),
         ("ddaa", "permuted-1", "permuted (2 attention, 2 feed-forward)"),
         ("ggdadd", "argmax-0", "1 attention, 3 feed-forward, 2 gated delta, mixed"),
-        ("gdad", "argmax-0", "1 attention, 2 feed-forward, 1 gated delta, mixed"),
         ("agdra", "argmax-0", "5 blocks of 4 kinds, mixed"),
-        ("aa", "argmax-0", "2 attention"),
         ("i", "argmax-0", "no block adds anything"),
     ],
 )

@@ -12,8 +12,8 @@ import pytest
 from report.page import write_report
 from report.searches import SEARCH_FIGURES
 from tests.report.html_page import Page
+from tests.runs import ROOT
 
-ROOT = Path(__file__).parents[2]
 DRAWN = tuple(SEARCH_FIGURES)
 pytestmark = pytest.mark.figures
 
@@ -84,27 +84,6 @@ def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
     assert drawn.read_bytes() != b"kept"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("architecture.json", '{"blocks": [3]}'),
-        ("retrain/par-5/seed-0/result.json", '{"name": "par-5", "seed": 0, "parameters": "many"}'),
-        ("retrain/par-5/seed-0/metrics.jsonl", "3,\n"),
-        ("search/seed-0/environment.json", "[]"),
-        ("search/seed-0/pi.npz", "zip"),
-        ("comparison.json", "{}"),
-    ],
-)
-def test_a_broken_file_is_named_and_the_old_page_stays(make, name, text):
-    (make.run / "report.html").write_text("old")
-    path = make.run / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    with pytest.raises(ValueError, match=f"^{path}: (broken|damaged)"):
-        write_report(make.run)
-    assert (make.run / "report.html").read_text() == "old"
-
-
 def test_report_imports_none_of_our_packages_no_torch_and_no_pyplot():
     code = (
         "import sys, report.page, report.sweep.figures, report.sweep.page;"
@@ -115,19 +94,6 @@ def test_report_imports_none_of_our_packages_no_torch_and_no_pyplot():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
-
-
-def test_word_perplexity_of_a_retraining_is_shown_where_there_is_one(make):
-    make.retraining("par-5", seed=0)
-    assert "word perplexity" not in page_of(make.run).text
-    path = make.retraining("par-5", seed=1) / "result.json"
-    result = json.loads(path.read_text())
-    result["test"] |= {"word_perplexity": 123.456, "words": 1000}
-    path.write_text(json.dumps(result))
-    text = page_of(make.run).text
-    assert "word perplexity" in text
-    assert text.count(">123.46<") == 1
-    assert text.count(">2.0625<") == 2
 
 
 def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypatch):

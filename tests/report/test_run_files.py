@@ -6,21 +6,9 @@ import pytest
 from report.run_files import (
     frame_rows,
     read_metrics,
-    read_trajectory,
     seed_folders,
     thin,
 )
-
-
-def test_the_trajectory_comes_back(make):
-    path = make.pi_file(make.run, slots=4, steps=9)
-    trajectory = read_trajectory(path)
-    with np.load(path) as written:
-        arrays = dict(written)
-    assert np.array_equal(trajectory.pi_NLC, arrays["pi"])
-    assert np.array_equal(trajectory.tau_N, arrays["tau"])
-    assert trajectory.labels == ("attention", "dense", "identity")
-    assert trajectory.alpha_start == 3
 
 
 def test_metrics_come_back_as_rows_without_a_torn_last_line(make):

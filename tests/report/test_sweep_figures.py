@@ -5,11 +5,10 @@ import struct
 import matplotlib as mpl
 import numpy as np
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from report.sweep.figures import draw_sweep, highest_shown, history, pareto, slices
 from report.sweep.importance import share_explained
-from report.sweep.trials import Objective, done
+from report.sweep.trials import done
 from tests.report.conftest import BITS, FLOPS, SPACE
 
 GOALS = [BITS, FLOPS]
@@ -119,22 +118,6 @@ def test_the_front_is_drawn_with_its_numbers(sweeper):
     assert len(marks(axes, "finished trials")) == 12
     assert marks(axes, "the file's own values") == [[4e6, 2.0]]
     assert {text.get_text() for text in axes.texts} == {f"trial {n}\nadi" for n in range(3)}
-
-
-@pytest.mark.parametrize("layouts", [None, "a d i " * 30])
-def test_hostile_names_and_three_objectives_are_drawn(sweeper, tmp_path, layouts):
-    space = {
-        "a." + "long_" * 30 + "key$": CategoricalDistribution(["$x^", "_a\nb", "\x1b[", "文" * 80]),
-        "b": CategoricalDistribution([None, True, 3, "3", 0.5]),
-        "c": FloatDistribution(0.0, 1.0),
-    }
-    rows = []
-    for n in range(14):
-        params = {key: d.choices[n % len(d.choices)] for key, d in list(space.items())[:2]}
-        values = [2.0 + n % 3, 1e6 * (20 - n), 1e6 + n]
-        rows.append(sweeper.row(n, params={**params, "c": 0.25}, values=values, layout=layouts))
-    goals = [Objective("$_{", "\n"), FLOPS, Objective("parameters", "parameters")]
-    assert len(list(sizes(draw_sweep(rows, goals, space, tmp_path)))) == 5
 
 
 def rows_of(sweeper, params, values):

@@ -10,7 +10,6 @@ from benchmarks.copying import (
     GROUPS,
     groups_of,
     in_memory,
-    lines_of,
     nats_by_group,
     pair_counts,
 )  # fmt: skip
@@ -50,10 +49,3 @@ def test_groups_share_out_what_the_evaluation_scores() -> None:
     nats = nats_by_group(model, streams, group_BT)
     whole = evaluate(model, streams, byte_length_V=None, device=torch.device("cpu"))
     assert np.dot(nats, counts) == pytest.approx(whole.nats, rel=1e-6)
-
-
-def test_the_table_has_means_over_the_models_of_a_layout() -> None:
-    models = {"aad": {"0": [1.0, 2.0, 3.0], "1": [3.0, 2.0, 5.0]}, "dda": {"2": [9.0, 9.0, 9.0]}}
-    *_, share, row, _ = lines_of({"targets": [1, 1, 2], "models": models})
-    assert share.split()[-3:] == ["25.0%", "25.0%", "50.0%"]
-    assert row.split() == ["aad", "2", "2.0000", "2.0000", "4.0000"]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import headline
 from benchmarks.arms import (
     Arm,
     Arms,
@@ -33,10 +32,7 @@ from benchmarks.arms_report import (
 from benchmarks.headline import check_same_trainings, job_of
 from benchmarks.keys import key_of
 from benchmarks.layout_rows import Row
-from nas.statistics.intervals import paired_interval
 from pipeline.experiment import load_experiment
-from tests.runs import Capture
-from utils.files import csv_of
 
 
 def arm_of(layout: str, *nats: float) -> TrainedArm:
@@ -217,46 +213,3 @@ def test_rows_of_another_experiment_count_only_where_it_trains_alike(
     for other, words in (("retrain.steps=24", "retrain.steps is 25, now 24"), (wide, "candidates")):
         with pytest.raises(ValueError, match=f"{words}.*give no such --also"):
             check_same_trainings(key_file("ours.json", other), theirs)
-
-
-def test_the_report_and_its_figure(tmp_path: Path, capsys: Capture) -> None:
-    """An arm is beside the first one of as many steps; a comparison waits for all of its seeds."""
-    (tmp_path / "arms.yaml").write_text(
-        "rates: [1e-3, 2e-3]\nrate_seed: 100\nrate_layouts: [adadad, adad]\ngroups:\n"
-        "- name: one\n  arms:\n"
-        "  - {name: whole, layout: adadad, seeds: [0, 1, 2, 3, 4]}\n"
-        "  - {name: cut, layout: ad, seeds: [0, 1, 2, 3, 4]}\n"
-        "  - {name: other, layout: da, seeds: [0, 1]}\n"
-        "  - {name: half, layout: aad, seeds: [0, 1]}\n"
-        "  - {name: long whole, layout: adadad, settings: {retrain.steps: 60}, seeds: [0]}\n"
-        "  - {name: long cut, layout: ad, settings: {retrain.steps: 60}, seeds: [0]}\n"
-        "comparisons:\n- {arm: cut, against: [whole], primary: true}\n"
-        "- {arm: other, against: [whole]}\n- {arm: half, against: [whole]}\n"
-        "- {arm: cut, against: [half]}\n"
-    )
-    nats = np.random.default_rng(5).normal(size=(4, 5)).round(6)
-    rows = rated() + [
-        row(layout, 2e-3 if layout == "adadad" else 1e-3, seed, nats[place, seed])
-        for place, (layout, seeds) in enumerate({"adadad": 5, "ad": 5, "da": 2, "aad": 1}.items())
-        for seed in range(seeds)
-    ]
-    long = '{"retrain.steps": 60}'
-    rows += [row("adadad", 2e-3, 0, 3.0, long), row("ad", 1e-3, 0, 3.125, long)]
-    times = {"latency": {"median_ms": {"whole": 4.0, "long whole": 5.0, "long cut": 1.0}}}
-    (tmp_path / "rows.csv").write_text(csv_of(rows, [*rows[0]]))
-    (tmp_path / "times.json").write_text(json.dumps(times))
-    files = {"arms": "arms.yaml", "csv": "rows.csv", "times": "times.json", "figure": "arms.png"}
-    words = [word for key, name in files.items() for word in (f"--{key}", str(tmp_path / name))]
-    assert headline.main(["report", *words]) == 0
-    assert (tmp_path / "arms.png").read_bytes().startswith(b"\x89PNG")
-    lines = capsys.readouterr().out.splitlines()
-    once = [line.partition(" nats")[2].split() for line in lines if " n 1  " in line]
-    assert once[-2:] == [["latency", "1.000x"], ["+0.1250", "latency", "0.200x"]]
-    mean, half = paired_interval((nats[1] - nats[0]).tolist())
-    (primary,) = (line for line in lines if line.startswith("primary: cut less whole"))
-    assert f"{mean:+.4f} +- {half:.4f} nats over 5 seeds" in primary
-    difference = welch(nats[2, :2], nats[0])
-    assert difference is not None
-    head = f"compared: other less whole {difference.mean_nats:+.4f} +- {difference.half_nats:.4f}"
-    assert any(line.startswith(head) and "(Holm, 3 comparisons)" in line for line in lines)
-    assert lines[-2:] == ["planned: half less whole", "planned: cut less half"]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks.recall import lines_of, trained
 from benchmarks.recall_tasks import COPIED, SYMBOLS, TASKS
 
 BATCH, LENGTH = 16, 24
@@ -40,15 +39,3 @@ def test_selective_copy_asks_for_the_symbols_in_their_order() -> None:
         assert is_answer == [False] * (LENGTH - COPIED) + [True] * COPIED
         assert inputs[-COPIED:] == [SYMBOLS + 1] * COPIED
     assert len(places) > BATCH // 2
-
-
-def test_a_training_stops_at_its_last_step_and_trainings_that_learn_are_counted() -> None:
-    row = trained("selective copy", "ad", 1e-3, 0, 3)
-    assert (row["steps"], row["steps_to_95"]) == ("3", "")
-    rows = [
-        {"task": "copy", "layout": "a", "accuracy": right, "steps_to_95": steps}
-        for right, steps in (("0.98", "700"), ("0.5", ""), ("0.99", "300"))
-    ]
-    line = [*lines_of(rows)][-1]
-    for words in ("best  99.0%", "median  98.0%", "2 of 3 trainings learn it", "after 300 steps"):
-        assert words in line

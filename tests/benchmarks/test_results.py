@@ -1,15 +1,14 @@
 """What the recorded tables of layouts hold: each network once, trained as the experiments say."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from benchmarks.keys import key_of
 from benchmarks.layoutbench.table import read_table
 from pipeline.experiment import load_experiment
+from tests.runs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"
 
 

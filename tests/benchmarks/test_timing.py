@@ -18,7 +18,7 @@ from benchmarks.harness import Side, Timings, quiet_rounds
 from benchmarks.processes_time import BASE, SIDES, compared, rounds_of
 from benchmarks.sides import OUR_ALLOCATOR, arithmetic
 from benchmarks.softmax_constants import D_MODEL, ROWS, TOKENS, WIDTHS, WORDS, fit, time_tail
-from benchmarks.step_scaling import against_memory, against_slots
+from benchmarks.step_scaling import against_memory
 from benchmarks.step_time import SIZES, Shape
 from benchmarks.timing_company import COMPANIES, EXPERIMENT, ONE, OTHER, ratios_of
 from model import parse_layout
@@ -84,11 +84,6 @@ def test_the_sides_of_generation_agree_and_repeat_themselves() -> None:
         torch.testing.assert_close(kept(), anew(), rtol=0, atol=1e-5)
 
 
-def test_a_ratio_is_the_median_of_those_within_a_round() -> None:
-    timings = Timings({"one": [3.0, 4.0, 3.0], "other": [1.0, 2.0, 6.0]})
-    assert timings.ratio("one", "other") == 2.0
-
-
 def test_a_round_that_others_disturb_is_taken_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     others = iter([9.0, 0.0, 9.0, 0.0])
     monkeypatch.setattr("benchmarks.harness.other_cores", lambda *_: next(others))
@@ -104,12 +99,6 @@ def test_a_round_that_others_disturb_is_taken_anew(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("benchmarks.harness.other_cores", lambda *_: 9.0)
     with pytest.raises(ValueError, match=r"other processes use 9\.0 cores"):
         quiet_rounds(lambda turn: ({}, 0.0), 2)
-
-
-def test_slots_are_on_a_line_of_least_squares() -> None:
-    timings = Timings({str(n): [0.010 + 0.002 * n, 0.011 + 0.002 * n, 1.0] for n in (4, 8, 32)})
-    found = against_slots(timings)["line_ms"]
-    assert found == pytest.approx({"at_zero": 11, "slope": 2, "r2": 1})
 
 
 def test_memories_are_compared_with_the_shapes_own_round_by_round() -> None:

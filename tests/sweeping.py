@@ -15,8 +15,8 @@ from optuna.storages import InMemoryStorage
 from hpo.samplers import NumberedSampler, make_pruner
 from hpo.study import Entry, entries, fill, open_storage
 from pipeline.sweep.plan import Sweep
+from tests.runs import ROOT as ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 T = TypeVar("T")
 
 SWEEP = """

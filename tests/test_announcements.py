@@ -101,25 +101,6 @@ def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> No
         assert code == 2
 
 
-def test_a_ctrl_c_while_torch_imports_numpy_ends_the_command() -> None:
-    """Torch swallowed it, and the command went on with half a numpy."""
-    code = (
-        "import os, signal, sys, importlib.abc\n"
-        "class Press(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'numpy._core._exceptions': os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Press())\n"
-        "from pipeline import cli\n"
-        "with cli.user_errors():\n"
-        "    import torch, numpy\n"
-        "    numpy.zeros(1)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr.splitlines()[1][:11]) == (130, "interrupted")
-
-
 def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
         monkeypatch.setenv(name, value)

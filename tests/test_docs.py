@@ -13,15 +13,13 @@ import torch
 
 from data.tokenizers import TOKENIZERS
 from data.tokenizers.tokenizer import Tokenizer
-from export import EXPORTERS
 from model import BLOCKS, Architecture, ModelConfig, SoftmaxConfig, build_model, save_model
 from model.blocks.base import Block
 from model.ops import NO_DROPOUT
 from pipeline.experiment import load_experiment
 from tests.model.tiny import D_MODEL, candidate
-from tests.runs import Capture
+from tests.runs import ROOT, Capture
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 # Dated: they speak of commits whose modules had other names.
 NOTES = sorted(ROOT.glob("benchmarks/records/*.md"))
@@ -105,13 +103,6 @@ def unknown_commands(page: Path) -> list[str]:
         if not there or not all((ROOT / name).exists() or name in MADE for name in configs):
             unknown.append(shlex.join([program, *words]))
     return unknown
-
-
-def test_what_needs_more_than_the_set_up_stands_behind_what_brings_it() -> None:
-    needs = [f"--to {name}" for name, exporter in EXPORTERS.items() if exporter.packages]
-    for block in blocks(ROOT / "README.md", ""):
-        before = block.partition("pip install -r requirements-extras.lock")[0]
-        assert not [words for words in ("tools.lm_eval", *needs) if words in before], before
 
 
 @every_page

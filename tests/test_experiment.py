@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model import BLOCKS
 from nas.baselines import CompareConfig
 from pipeline import cli
-from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
+from pipeline.experiment import ExperimentError, load_experiment
 from utils.strict_yaml import dump_yaml, read_yaml
 
 VALID = """\
@@ -121,46 +121,16 @@ def test_numbers_and_defaults_arrive(write):
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [
-        ["retrain.optimiser={kind: sgd, lr: 0.1, warmup_steps: 0}"],
-        ["search.tau={schedule: step, stairs: 3}"],
-        ["search.alpha={data: split, share: 0.3, betas: [0.1, 0.2]}", "search.resample_every=4"],
-        ["derive={method: layout, layout: 'a d a d'}"],
-        ["data.tokenizer={kind: bytes}", "model.softmax={sizes: [3, 2], cutoffs: [20, 100]}"],
-        ["data.corpus=files", "data.files={train: 'on', valid: 1e3 b, test: 'ä : #.txt'}"],
-    ],
-)
-def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
-    experiment = load_experiment(write(VALID), overrides)
-    text = dump_experiment(experiment)
-    assert load_experiment(write(text)) == experiment
-    assert dump_experiment(load_experiment(write(text))) == text
-
-
-@pytest.mark.parametrize(
     ("old", "new", "line"),
     [
         ("n_blocks: 4", "n_blocks: 4\n  d_modle: 3",
          "8: model.d_modle: unknown key; did you mean 'd_model'?"),
         ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
         ("n_blocks: 4", "n_blocks: four", "7: model.n_blocks: expected an integer, found 'four'"),
-        ("n_blocks: 4", "n_blocks: 0", "7: model.n_blocks: must be at least 1, found 0"),
         ("start: 1", "start: .inf", "17: search.tau.start: must be finite, found .inf"),
         ("start: 1", "start: 1:30", "17: search.tau.start: expected a number, found '1:30'"),
         ("  tau:\n", "  alpha: {lr: atuo}\n  tau:\n",
          "15: search.alpha.lr: expected a number or auto, found 'atuo'; did you mean 'auto'?"),
-        ("  tau:\n", "  estimator: single_path\n  alpha: {data: shared, estimator: soft}\n  tau:\n",
-         "16: search.alpha.estimator: soft is not the weights' single_path "
-         "(search.estimator), and with data shared both gradients come from one backward "
-         "pass; use search.alpha.data: next_batch"),
-        ("  tau:\n", "  alpha: {estimator: spos}\n  tau:\n",
-         "15: search.alpha.estimator: spos gives alpha no gradient; take one that does, such "
-         "as straight_through, or with search.estimator: spos leave it out, and alpha does "
-         "not move"),
-        ("  tau:\n", "  estimator: spos\n  alpha: {data: split}\n  tau:\n",
-         "16: search.alpha.data: split keeps text for alpha, which estimator spos never "
-         "moves; use next_batch, or say by search.alpha.estimator how alpha learns"),
         ("[200, 500]", "[500, 200]",
          "12: model.softmax.cutoffs: must be above 0 and strictly increasing, found [500, 200]"),
         ("[attention, {kind: dense", "[atention, {kind: dense",
@@ -176,11 +146,6 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
          "12: model.softmax.cutoffs: 5000 is not below the vocabulary 1024; give smaller "
          "cutoffs or fewer"),
         ("  d_ffn: 128\n", "", "6: model.d_ffn: missing; it has no default"),
-        ("[interleaved, par]", "[interlaved, par]",
-         "24: compare.baselines[0]: must be one of argmax, top_k, sampled, beam, evolution, "
-         "predictor, trained, interleaved, par, sandwich, random, layout, permuted, "
-         "interleaved_short, interleaved_narrow, sandwich_k; found 'interlaved'; did you mean "
-         "'interleaved'?"),
         ("n_blocks: 4", "n_blocks: 4\n  n_blocks: 5",
          "8: model.n_blocks: given twice, first in line 7; leave one out"),
         ("n_blocks: 4", "n_blocks: 4\n  7: 5",
@@ -206,8 +171,6 @@ def test_a_mistake_is_named_with_its_place(problems, old, new, line):
          "n_local_heads: 4 of n_heads 4 leave no head to route; give less"),
         ("routing, clusters: 129",
          "clusters: 129 for 128 tokens (memory 64 and data.segment 64); give fewer"),
-        ("dense, label: w", "label: expected two characters or more, a to z, 0 to 9 or _, a letter "
-         "first (single letters are those of kinds), found 'w'"),
         ("mixture_of_experts, k: 5", "k: 5 is more than n_experts 4; give less"),
         ("product_key_memory, k: 33", "k: 33 is more than n_keys 32; give less"),
     ],
@@ -249,25 +212,6 @@ EXPECTED = f"not an experiment file: expected the sections {SECTIONS}"
 )
 def test_a_file_that_is_no_experiment_is_one_line(problems, text, line):
     assert problems(text) == [f"x.yaml:{line}"]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a: [" + "1," * 400_000 + "]\n", "x.yaml:1: more than 300,000 values, which no"),
-        # Each of seven lines is ten times the one before.
-        (
-            "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
-            + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 7)),
-            "x.yaml:1: more than 300,000 values; give fewer",
-        ),
-    ],
-)
-def test_more_values_than_an_experiment_has_are_refused_before_they_are_judged(
-    problems, text, words
-):
-    (line,) = problems(text)
-    assert line.startswith(words)
 
 
 def test_an_empty_file_lacks_its_sections(problems):
@@ -338,7 +282,7 @@ scalars = (
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     st.dictionaries(
         texts,

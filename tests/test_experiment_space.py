@@ -18,8 +18,8 @@ from pipeline.experiment import (
 )
 from pipeline.experiment_sweep import space_of
 from pipeline.sweep.plan import baseline
+from tests.runs import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 SWEEPS = sorted((ROOT / "configs").glob("sweep_*.yaml"))
 HEAD = """\
 data: {corpus: pydoc-topics, tokenizer: {vocabulary: 1024}}

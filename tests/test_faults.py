@@ -184,15 +184,3 @@ def test_names_of_any_kind_work(
     run(retrain, f"./{name}.yaml", *short, *LAYOUT)
     run(search, f"runs/{name}")
     assert (home / "runs" / name / RETRAIN / "model/tokenizer.json").exists()
-
-
-def test_a_cache_that_is_no_folder_names_its_variable(
-    experiment_file: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "taken").write_text("mine")
-    for cache in (tmp_path / "taken", tmp_path / "taken/below"):
-        monkeypatch.setenv("PARNAS_CACHE", str(cache))
-        line = refused(search, capsys, experiment_file, "--run", tmp_path / "run")
-        assert "PARNAS_CACHE" in line
-        assert str(cache) in line
-    assert (tmp_path / "taken").read_text() == "mine"

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -312,30 +311,3 @@ def test_a_tracker_is_an_extra_that_is_named_where_it_is_missing(
     for more in ([], ["--check"]):
         assert f"pip install '{tracker}>=" in refused(search, capsys, *arguments, *more)
     assert not (tmp_path / "run").exists()
-
-
-def test_tensorboard_gets_the_rows(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[tuple[str, int]] = []
-
-    class SummaryWriter:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            assert folder == str(tmp_path / "run/search/seed-0/tensorboard")
-            assert purge_step == 1
-
-        def add_scalar(self, tag: str, value: float, step: int) -> None:
-            assert isinstance(value, float)
-            written.append((tag, step))
-
-        def close(self) -> None:
-            written.append(("closed", 0))
-
-    board = SimpleNamespace(SummaryWriter=SummaryWriter)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    monkeypatch.setattr("utils.validation.find_spec", lambda name: "there")
-    run(search, experiment_file, "--run", tmp_path / "run", "--set", "run.trackers=[tensorboard]")
-    assert ("train/loss_nats", 5) in written
-    assert ("train/tau", 30) in written
-    assert ("valid_onehot/bits_per_byte", 30) in written
-    assert written[-1] == ("closed", 0)

@@ -27,8 +27,8 @@ from benchmarks.timing_company import BEHIND, COMPANIES, line
 from model import BLOCKS, ModelConfig
 from nas.costs.model import CostTable
 from report.comparison import read_comparison, text_table
+from tests.runs import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
 README, BENCHMARKS = "README.md", "docs/benchmarks.md"
 FOUND, LAYOUTBENCH = "docs/results.md", "docs/layoutbench.md"

@@ -55,23 +55,16 @@ def home() -> str:
 ODD: dict[str, Callable[[], str]] = {
     "current": lambda: ".",
     "unset variable": lambda: "",
-    "current by its path": lambda: str(Path.cwd()),
     "around and back": lambda: f"../{Path.cwd().name}",
     "above": lambda: "..",
     "home": home,
     "repository": with_files(".git/HEAD"),
-    "worktree": with_files(".git"),
     "clone that a search wrote to": with_files(".git/HEAD", "search/seed-0/experiment.yaml"),
     "package called model": with_files("model/__init__.py"),
     "model of another program": with_files("model/model.safetensors"),
-    "weights": with_files("last.safetensors"),
-    "best.yaml": with_files("best.yaml"),
-    "front": with_files("pareto/0000.yaml"),
-    "report": with_files("report.html"),
-    "architecture": with_files("architecture.json"),
+    "best.yaml": with_files("best.yaml", "report.html"),
     "text": with_files("train.txt", "valid.txt"),
-    "deep": with_files("a/b/c/d.txt"),
-    "hidden": with_files(".envrc"),
+    "deep and hidden": with_files("a/b/c/.envrc"),
     "search of another program": with_files("search/results/experiment.yaml"),
     "link": link,
     "names that begin as ours": with_files("replay_notes.md", "report.html"),
@@ -103,8 +96,9 @@ def here(experiment_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return experiment_file.parent
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(
+    ("odd", "verb"), [*((odd, "search") for odd in ODD), *(("text", verb) for verb in VERBS)]
+)
 def test_what_is_no_run_folder_is_refused_and_stays(
     here: Path, capsys: Capture, odd: str, verb: str
 ) -> None:
@@ -127,8 +121,10 @@ def test_weights_of_the_user_stay_where_those_of_a_training_go(tmp_path: Path) -
     assert [name for name in [*ours, *own] if (folder / name).exists()] == own
 
 
-@pytest.mark.parametrize("name", ["__init__.py", "model.safetensors.old", "notes/why.md"])
-@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize(
+    ("name", "linked"),
+    [("__init__.py", True), ("model.safetensors.old", False), ("notes/why.md", False)],
+)
 def test_a_folder_called_model_in_a_run_stays(
     here: Path, capsys: Capture, name: str, linked: bool
 ) -> None:

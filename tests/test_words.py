@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.runs import ROOT
+
 NO_PRODUCT = {"tests", "benchmarks", "docs", "runs", "site"}
 # Pages on the code, where a block's place is a `Slot`.
 ON_THE_CODE = {"docs/design.md", "docs/adding_a_block.md", "docs/estimators.md"}

@@ -139,9 +139,3 @@ def test_a_search_has_its_caveats_and_several_theirs(make):
     assert "alpha &lt;moved&gt;" in sections["Search, seed 0"]
     joint_caveats_file(make.run, {"searches": [0, 1], "caveats": [ALONE]})
     assert ALONE not in page_of(make.run).text
-
-
-def test_one_search_says_that_it_is_alone(make):
-    caveats_file(make.search(seed=2, drawn=DRAWN))
-    joint_caveats_file(make.run, {"searches": [2], "caveats": [ALONE]})
-    assert ALONE in page_of(make.run).part("seed-2")

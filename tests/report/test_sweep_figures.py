@@ -49,19 +49,6 @@ def test_the_figures_have_a_sensible_size_and_the_same_bytes_again(sweeper, tmp_
         assert [path.read_bytes() for path in drawn(rows, tmp_path, GOALS)] == first
 
 
-@pytest.mark.parametrize(
-    ("count", "names"),
-    [
-        (0, set()),
-        (1, {"history.png"}),
-        (3, {"history.png", "slice-1.png"}),
-    ],
-)
-def test_few_trials_have_the_figures_that_they_can_fill(sweeper, tmp_path, count, names):
-    rows = sweeper.many(count, broken=False)
-    assert {path.name for path in drawn(rows, tmp_path, [BITS])} == names
-
-
 def test_the_history_shows_values_the_best_so_far_and_the_baseline(sweeper):
     values = [2.1, 2.3, None, 2.0, 2.05]
     rows = [

@@ -45,13 +45,6 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
     assert marked == ["trial 3"]
 
 
-def test_several_objectives_have_their_front_marked(sweeper, tmp_path):
-    values = [[2.05, 3e6], [2.0, 4e6], [2.2, 1e6], [2.3, 5e6]]
-    rows = [sweeper.row(n, values=v) for n, v in enumerate(values)]
-    page = page_of(tmp_path, sweeper.sweep(rows, 2))
-    assert page.text.count('<tr class="searched">') == 3
-
-
 @pytest.mark.parametrize("state", ["failed", "running", "waiting", "stopped"])
 def test_a_sweep_without_a_finished_trial_has_a_page(sweeper, tmp_path, state):
     rows = [sweeper.row(n, state=state) for n in range(2)]

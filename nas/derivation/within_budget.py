@@ -56,7 +56,10 @@ class BudgetedDerivation:
                 return _chosen(derived, layout), use.times
         least = min(used, key=lambda layout: max(used[layout].over.values()))
         which = f"the nearest of {len(used)} measured"
-        remedy = "or measure the table again (tools.latency)"
+        remedy = (
+            "start the same command again, which measures these again and trains none twice, "
+            "or measure the table again (tools.latency)"
+        )
         if is_rule:
             which = derived.evidence.method
             remedy = f"or a method that chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"

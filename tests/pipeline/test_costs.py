@@ -196,6 +196,7 @@ def test_a_budget_that_nothing_keeps_when_measured_is_refused(
     before = {path.name for path in searched.iterdir()}
     line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.7x"))
     assert "measured) exceeds latency 0.7x of interleaved: latency by " in line
+    assert "start the same command again, which measures these again" in line
     assert {path.name for path in searched.iterdir()} == before
 
 

@@ -176,6 +176,7 @@ def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
         wait_for(lambda pids=workers: not any(map(command_of, pids)))
         if number != signal.SIGKILL:
             assert process.returncode == 128 + number, out
+            assert "stopping: each trial saves a checkpoint first" in out
             assert "Resume with:" in out
             assert "Traceback" not in out
             assert {row["state"] for row in table(folder)} == {"waiting"}

@@ -118,6 +118,8 @@ def run_trials(sweep: Sweep, study: optuna.Study, plan: RunPlan, workers: int) -
                         processes[place] = start(place)
                 if progress.show(found := entries(study)):
                     clean(sweep, found)
+            if stop.number is not None:
+                announce("stopping: each trial saves a checkpoint first")
         finally:
             for process in processes:
                 process.terminate()  # it saves a checkpoint first

@@ -174,6 +174,10 @@ def locate(arguments: argparse.Namespace) -> tuple[Path, Path]:
             f"{path}: a directory without {' or '.join(SAVED)}; "
             "give a YAML file, or run search.py or retrain.py first"
         )
+    if not path.exists() and path.suffix not in (".yaml", ".yml"):
+        raise ValueError(
+            f"{path}: no such file or run folder; give the experiment's YAML file, which begins one"
+        )
     return path, check_run(arguments.run or Path("runs") / path.stem)
 
 

@@ -84,6 +84,7 @@ def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> No
         ("derive", QUICKSTART, "--run", str(run), "--method", "argmax"): first,
         ("retrain", QUICKSTART, "--run", str(run)): none,
         ("compare", QUICKSTART, "--run", str(run)): none,
+        ("compare", str(tmp_path / "none")): f"{tmp_path}/none: no such file or run folder; give",
         ("retrain", QUICKSTART, "--layout", "aaxd"): "--layout: position 3: 'x' is none of a",
         ("retrain", QUICKSTART, "--architecture", "x.json"): "x.json: No such file",
         ("search", QUICKSTART, "--run", str(other)): f"{folder}: holds another experiment",

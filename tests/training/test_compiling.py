@@ -16,7 +16,7 @@ from training.runtime import compiled_run
 
 def losses(estimator: str, data: str, **options: object) -> list[torch.Tensor]:
     """Losses and the last gradients of a search without dropout, in float64."""
-    model = tiny.supernet("attention", "dense", "identity", slots=4)
+    model = tiny.supernet("attention", "dense", "identity", slots=2)
     step, state = search_step(model, replace(FORWARD, **options), estimator, data=data)
     found = []
     for state.step in range(6):

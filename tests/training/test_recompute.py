@@ -44,8 +44,8 @@ def search_step(
 ) -> tuple[SearchStep, TrainState]:
     optimiser = {"lr": 0.01, "warmup_steps": 0}
     return make(
-        8, estimator=estimator, resample_every=2, optimiser=optimiser, model=model, places=4,
-        rows=3, forward=forward, **alpha,
+        8, estimator=estimator, resample_every=2, optimiser=optimiser, model=model,
+        places=len(model.tied.own), rows=3, forward=forward, **alpha,
     )  # fmt: skip
 
 

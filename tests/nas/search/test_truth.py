@@ -112,7 +112,7 @@ def search(steps: int, seed: int, *, cut_alpha: bool = False, **settings: object
     return torch.softmax(alpha_LC.detach(), -1).numpy()
 
 
-STEPS = 1000
+STEPS = 600
 
 
 @pytest.mark.slow

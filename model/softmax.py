@@ -131,29 +131,31 @@ class AdaptiveSoftmax(ClusterTables):
         entry_N, tails = self.by_cluster(target_BT.flatten())
         tail_parts = []
         for tail, (row_R, word_R) in enumerate(tails):
-            logit_RV = self._tail_logits(tail, h_ND[row_R])
+            logit_RV = self.tail_logits(tail, h_ND[row_R])
             tail_parts.append((row_R, F.cross_entropy(logit_RV, word_R, reduction="none")))
-        nll_N = F.cross_entropy(self._head_logits(h_ND), entry_N, reduction="none")
+        nll_N = F.cross_entropy(self.head_logits(h_ND), entry_N, reduction="none")
         for row_R, nll_R in tail_parts:
             nll_N = nll_N.index_add(0, row_R, nll_R)
         return nll_N.view(target_BT.shape)
 
     def log_prob(self, h_BTD: Tensor) -> Tensor:
         """The log-probabilities (B, T, V) of all ids."""
-        head = self._head_logits(h_BTD).log_softmax(-1)
+        head = self.head_logits(h_BTD).log_softmax(-1)
         words = self.bounds[0]
         parts = [head[..., :words]]
         for tail in range(len(self.tables)):
-            within = self._tail_logits(tail, h_BTD).log_softmax(-1)
+            within = self.tail_logits(tail, h_BTD).log_softmax(-1)
             parts.append(head[..., words + tail, None] + within)
         return torch.cat(parts, dim=-1)
 
-    def _head_logits(self, h_ND: Tensor) -> Tensor:
+    def head_logits(self, h_ND: Tensor) -> Tensor:
+        """Of the head's words and then of the tails, one for each."""
         if self.head_projection is not None:
             h_ND = F.linear(h_ND, self.head_projection)
         return _wide(F.linear(h_ND, self.head))
 
-    def _tail_logits(self, tail: int, h_ND: Tensor) -> Tensor:
+    def tail_logits(self, tail: int, h_ND: Tensor) -> Tensor:
+        """Of the words of a tail."""
         return _wide(F.linear(F.linear(h_ND, self.projections[tail]), self.tables[tail]))
 
     def flops(self, mass_J1: Sequence[float]) -> float:

@@ -29,8 +29,9 @@ class StreamState:
             m >= M - seen.
         blocks: per slot the candidates' own states, the stream on the first axis, zero for a
             stream that starts; None where there is none (yet).
-        cache: in an evaluation alone: what its segments share because the weights stand still. The
-            blocks' states then stand for the memory, of which `token_shift` keeps the last row.
+        cache: of a model whose weights stand still (an evaluation, a teacher): what its segments
+            share. The blocks' states then stand for the memory, of which `token_shift` keeps the
+            last row.
         least_seen: tokens that every stream has seen at least, known without asking the device.
     """
 
@@ -109,6 +110,8 @@ class StreamState:
                 tuple(moved.get(f"blocks.{slot}.{index}") for index in range(len(states)))
                 for slot, states in enumerate(like.blocks)
             ),
+            # Made anew where it is asked for.
+            cache=None if like.cache is None else {},
             least_seen=int(tensors["seen"].min()),
         )
 

@@ -48,7 +48,10 @@ class Checkpoint:
         state.multipliers = {
             name: self.tensors[f"multiplier.{name}"].clone() for name in state.multipliers
         }
-        state.loss_sum = self.tensors["loss_sum"].to(next(state.model.parameters()).device)
+        device = next(state.model.parameters()).device
+        state.loss_sum = self.tensors["loss_sum"].to(device)
+        if state.kl_sum is not None:
+            state.kl_sum = self.tensors["kl_sum"].to(device)
         torch.set_rng_state(self.tensors["random.cpu"])
         if "random.cuda" in self.tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(self.tensors["random.cuda"])
@@ -141,6 +144,8 @@ def _tensors_of(state: TrainState, ranks: Ranks) -> dict[str, Tensor]:
         tensors |= {f"stream.{name}.{k}": ranks.gather(v) for k, v in stream.tensors().items()}
     tensors |= {f"multiplier.{name}": value for name, value in state.multipliers.items()}
     tensors["loss_sum"] = state.loss_sum
+    if state.kl_sum is not None:
+        tensors["kl_sum"] = state.kl_sum
     generators = {"cpu": ranks.gather(torch.get_rng_state()[None])}
     # Not `is_available`: a run on a CPU beside a GPU has no use for a context there.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -73,6 +73,8 @@ class Screen:
     def train_line(self, row: dict[str, Any]) -> None:
         """Show one training row: loss, perplexity, how undecided pi is, tokens/s, time left."""
         shown = {"loss": f"{row['loss_nats']:.3f}", "perplexity": f"{row['perplexity']:.1f}"}
+        if "kl_nats" in row:
+            shown["KL"] = f"{row['kl_nats']:.3f}"
         if "entropy" in row:
             shown["undecided"] = f"{row['entropy']:.0%}"
         shown["tokens/s"] = f"{row['tokens_per_s']:,.0f}"

@@ -83,6 +83,8 @@ class LogHook(_Periodic):
         check_finite(state, float(metrics["loss_nats"]), self.ranks)
         row = self._row(state, metrics)
         state.loss_sum.zero_()
+        if state.kl_sum is not None:
+            state.kl_sum.zero_()
         state.loss_steps = 0
         self.metrics_file.append(row)
         self.screen.train_line(row)
@@ -93,11 +95,13 @@ class LogHook(_Periodic):
         loss_nats = float(state.loss_sum) / state.loss_steps
         speed = (state.tokens - (self._tokens or 0)) / max(now_s - self._at_s, 1e-9)
         self._tokens, self._at_s = state.tokens, now_s
+        kl = {} if state.kl_sum is None else {"kl_nats": float(state.kl_sum) / state.loss_steps}
         return {
             "kind": "train",
             "step": state.step,
             "loss_nats": loss_nats,
             "perplexity": math.exp(min(loss_nats, 700.0)),
+            **kl,
             "lr": float(metrics["lr"]),
             "grad_norm": float(metrics["grad_norm"]),
             **self.columns(state),

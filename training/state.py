@@ -33,6 +33,7 @@ class TrainState:
         parameters: trained parameters outside the model (alpha, rho of a learnable tau).
         multipliers: weights of constraints on those, which learn by a rule of their own.
         loss_sum: sum of the losses since the last line of the log, in nats.
+        kl_sum: the same of the distances from a teacher; None: there is none.
         loss_steps: how many they are.
         validations: how many there were; the best step is the best of so many.
         elapsed_s: seconds of training before this process.
@@ -45,6 +46,7 @@ class TrainState:
     multipliers: dict[str, Tensor] = field(default_factory=dict)
     step: int = 0
     loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    kl_sum: Tensor | None = None
     loss_steps: int = 0
     tokens: int = 0
     best: Best = Best()

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from model.distillation import Lesson, Teacher
 from model.language_model import LanguageModel, Mix
 from model.slot import RunSlot, run
 from model.state import StreamState
@@ -23,6 +24,8 @@ from training.state import Batch, Metrics, TrainState
 
 # The first number of the generator's key, so that nothing else draws from the same.
 _STREAM = 0x70690003
+# What a part of a batch is trained by: from its rows, inputs, hidden states and mean nats.
+Objective = Callable[[slice, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,14 @@ class Forward:
         backward: Callable[[Tensor], None],
         *,
         auxiliary: bool = True,
+        objective: Objective | None = None,
     ) -> tuple[Tensor, StreamState]:
         """This rank's share of a batch's mean nats, part by part, and what its streams carry on.
 
         `mix` makes the mix anew for each part, as a backward pass uses its graph up; every call
-        must give the same numbers. `backward` is called with each part's share of the loss, with
-        the blocks' auxiliary losses unless `auxiliary` is false.
+        must give the same numbers. `backward` is called with each part's share of the loss, the
+        nats unless there is an `objective`, with the blocks' auxiliary losses unless `auxiliary` is
+        false.
         """
         rows = batch.input_BT.shape[0]
         mine = self.ranks.rows(rows)
@@ -83,8 +88,10 @@ class Forward:
                     attention=self.attention,
                     run_slot=self.run_slot,
                 )
-                nats = state.model.nll(h_BTD, target_BT[part]).mean()
-            trained = nats if aux_loss is None or not auxiliary else nats + aux_loss
+                trained = nats = state.model.nll(h_BTD, target_BT[part]).mean()
+                if objective is not None:
+                    trained = objective(part, input_BT[part], h_BTD, nats)
+            trained = trained if aux_loss is None or not auxiliary else trained + aux_loss
             backward(share * trained)
             streams.append(carried)
             nats_parts.append(share * nats.detach())
@@ -110,36 +117,53 @@ def stream_at(state: TrainState, name: str, batch: Batch) -> StreamState:
 
 @dataclass(frozen=True)
 class WeightStep:
-    """Forward, backward, clip as `config` says, update; `rate` is the learning rate of a step."""
+    """Forward, backward, clip as `config` says, update; `rate` is the learning rate of a step.
+
+    With a `teacher`, which reads the same batches, the weights learn from its predictions too.
+    """
 
     forward: Forward
     config: OptimiserConfig
     rate: Callable[[int], float]
+    teacher: Teacher | None = None
 
     def __call__(
         self, state: TrainState, batch: Batch, mix: Callable[[], Mix | None] = no_mix
     ) -> Metrics:
         """Train the weights on one batch and carry the memories on."""
-        stream = stream_at(state, "weights", batch)
+        stream, lesson = stream_at(state, "weights", batch), None
+        if self.teacher is not None:
+            lesson = Lesson(self.teacher, state.model, stream_at(state, "teacher", batch))
         state.optimisers["weights"].zero_grad(set_to_none=True)
         nats, state.streams["weights"] = self.forward.accumulate(
-            state, batch, stream, mix, lambda loss: torch.autograd.backward([loss])
+            state,
+            batch,
+            stream,
+            mix,
+            lambda loss: torch.autograd.backward([loss]),
+            objective=lesson,
         )
-        return self.update(state, batch, nats)
+        if lesson is None:
+            return self._update(state, batch, {"loss_nats": nats})
+        state.streams["teacher"] = StreamState.join(lesson.carried)
+        kl = torch.stack(lesson.kl_rows).sum() / len(batch.input_BT)
+        return self._update(state, batch, {"loss_nats": nats, "kl_nats": kl})
 
-    def update(self, state: TrainState, batch: Batch, nats: Tensor) -> Metrics:
+    def _update(self, state: TrainState, batch: Batch, losses: dict[str, Tensor]) -> Metrics:
         """Add up over the ranks, clip and apply the gradients that stand on the weights."""
-        self.forward.ranks.sum_gradients(state.model.parameters(), nats)
+        self.forward.ranks.sum_gradients(state.model.parameters(), *losses.values())
         norm = clip_gradients(state.model.parameters(), self.config)
         lr = self.rate(state.step)
         set_learning_rate(state.optimisers["weights"], lr)
         state.optimisers["weights"].step()
         state.model.after_step(self.forward.ranks.sum)
-        state.loss_sum += nats
+        state.loss_sum += losses["loss_nats"]
+        if state.kl_sum is not None:
+            state.kl_sum += losses["kl_nats"]
         state.loss_steps += 1
         tokens = batch.input_BT.numel()
         state.tokens += tokens
-        return {"loss_nats": nats, "grad_norm": norm, "lr": lr, "tokens": tokens}
+        return {**losses, "grad_norm": norm, "lr": lr, "tokens": tokens}
 
 
 def uniform_numbers(seed: int, step: int, count: int) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from model import LanguageModel, Mix
+from model.distillation import Teacher
 from model.slot import Terms
 from model.state import Segment
 from tests import tiny
@@ -50,6 +51,24 @@ def test_micro_batches_give_the_gradient_and_the_memories_of_the_whole(parts: in
     assert found[0][1].keys() == found[1][1].keys()
     for name, tensor in found[0][1].items():
         torch.testing.assert_close(tensor, found[1][1][name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_teacher_shares_the_parts_and_carries_its_memories(parts: int) -> None:
+    found, kinds = [], list(tiny.candidates("attention", "dense"))
+    for count in (1, parts):
+        model, other = (tiny.language_model([kinds[:1], kinds[1:]], seed=seed) for seed in (0, 1))
+        state, teacher = tiny.state_of(model, rows=5), Teacher(other, 0.7, 2.0)
+        state.streams["teacher"] = teacher.initial_state(5)
+        state.kl_sum = torch.zeros_like(state.loss_sum)
+        forward = replace(FORWARD, micro_batches=count)
+        step = replace(weight_step(lr=0.1, kind="sgd"), forward=forward, teacher=teacher)
+        told = [step(state, tiny.batch(5, seed=seed)) for seed in (0, 1)]
+        assert float(state.kl_sum) == pytest.approx(sum(float(one["kl_nats"]) for one in told))
+        found.append([*model.parameters(), *(one["kl_nats"] for one in told)])
+        found[-1] += state.streams["teacher"].tensors().values()
+        assert state.streams["teacher"].seen_B.tolist() == [8] * 5
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-12)
 
 
 def grads(**options: object) -> tuple[list[torch.Tensor], list[torch.Tensor], float]:

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     peak_gflops = matmul_gflops(size, size, size, device, precision)
     for name, row in rows.items():
         row |= figures(shape, row["median_ms"], peak_gflops)
-        row["peak_mb"] = peak_mb(made[name])
+        row["peak_mb"] = peak_of(step_on, made[name])
         print(
             f"{name:20s} {row['median_ms']:9.1f} ms [{row['low_ms']:.1f}-{row['high_ms']:.1f}]  "
             f"{row['tokens_per_s']:9.0f} tokens/s  {row['share_of_matmul']:4.0%} of matmul  "
@@ -105,21 +105,21 @@ def figures(shape: Shape, step_ms: float, peak_gflops: float) -> dict[str, float
     return {"tokens_per_s": speed, "share_of_matmul": share}
 
 
-def peak_mb(given: tuple[Any, ...]) -> float:
-    """Peak memory of some steps in a process of their own; on a CPU all that is resident."""
+def peak_of(make: Callable[..., Callable[[], object]], given: tuple[Any, ...]) -> float:
+    """Peak MB of some steps in a process of their own; without a GPU's all that is resident."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak_mb, given)
+        return pool.apply(_peak_mb, (make, given))
 
 
-def _peak_mb(*given: Any) -> float:
+def _peak_mb(make: Callable[..., Callable[[], object]], given: tuple[Any, ...]) -> float:
     import resource
 
     import torch
 
-    step = step_on(*given)
+    step = make(*given)
     for _ in range(STEPS_OF_PEAK):
         step()
-    if torch.cuda.is_available() and given[1].startswith("cuda"):
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

@@ -1,6 +1,8 @@
 """The architecture of a derived model: the JSON file that carries it between the phases."""
 
+import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -18,6 +20,8 @@ from utils.validation import Section, dotted, explain, too_many_values
 
 Share = Annotated[float, Field(ge=0, le=1)]
 _MOST_SHOWN = 20
+# What a model folder must hold.
+MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 
 class Measured(Section):
@@ -161,6 +165,15 @@ class ArchitectureCosts(Section):
     times: tuple[TimedCost, ...] = Field(default=(), max_length=40)
 
 
+class Parent(Section):
+    """The trained model whose blocks these are."""
+
+    digest: str = Field(pattern="^[0-9a-f]{64}$", description="Of its folder (`model_digest`).")
+    blocks: tuple[Annotated[int, Field(ge=0, lt=4096)], ...] = Field(
+        max_length=4096, description="Per block, its place there."
+    )
+
+
 class Architecture(Section):
     """A derived model: one candidate per slot and all that is needed to build it."""
 
@@ -184,6 +197,7 @@ class Architecture(Section):
     tokenizer: TokenizerIdentity
     costs: ArchitectureCosts | None = None
     evidence: Evidence | None = None
+    parent: Parent | None = Field(default=None, description="Absent in a file where there is none.")
     provenance: dict[str, str] = Field(
         default_factory=dict, description="Where it comes from: run, seed, commit, ..."
     )
@@ -203,6 +217,11 @@ class Architecture(Section):
                 f"costs.key.mass: {len(self.costs.key.mass)} entries for "
                 f"{len(self.softmax.cutoffs) + 1} clusters"
             )
+        if self.parent is not None and len(self.parent.blocks) != len(self.blocks):
+            counts = f"{len(self.parent.blocks)} entries for {len(self.blocks)} blocks"
+            problems.append(f"parent.blocks: {counts}")
+        if self.parent is not None and self.tie_blocks is not None:
+            problems.append("parent: of blocks that share weights (tie_blocks) there is none")
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -214,7 +233,9 @@ class Architecture(Section):
 
     def to_json(self) -> str:
         """The file's text; the same architecture always gives the same bytes."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
+        absent = {"parent"} if self.parent is None else set[str]()
+        content = self.model_dump(mode="json", exclude=absent)
+        return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str, source: str) -> "Architecture":
@@ -245,3 +266,25 @@ def load_architecture(path: Path | str) -> Architecture:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     return Architecture.from_json(text, str(path))
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raise ValueError where a folder lacks what a model folder has; torch is not loaded."""
+    if missing := [name for name in MODEL if not (folder / name).is_file()]:
+        raise ValueError(
+            f"{folder}: not a model folder ({', '.join(missing)} not found); "
+            "give RUN/model or RUN/retrain/NAME/seed-N/model"
+        )
+
+
+def model_digest(folder: Path) -> str:
+    """SHA-256 of a model's weights file, which also says what architecture and tokenizer it has."""
+    file = folder / "model.safetensors"
+    now = file.stat()
+    return _digest_of(file, now.st_mtime_ns, now.st_size)
+
+
+@lru_cache
+def _digest_of(file: Path, *_version: int) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -5,7 +5,8 @@ It is all that is needed to use a derived model, and reading it needs `model/` a
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from model.architecture import Architecture, load_architecture
-from model.blocks import Candidate
+from model.architecture import (
+    Architecture,
+    check_model_folder,
+    load_architecture,
+    model_digest,
+)
+from model.blocks import BLOCKS, Candidate
 from model.language_model import LanguageModel
 from model.ops import NO_DROPOUT, Dropout
 from utils.files import check_is_file, write_whole
@@ -123,6 +129,108 @@ def _digest(architecture: Architecture) -> str:
     """Identity of what the tensors mean: options such as a window change no shape."""
     fields = {*architecture.built_of, "tokenizer"}
     return hashlib.sha256(architecture.model_dump_json(include=fields).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Given:
+    """A trained model from which a training takes something; `digest` is `model_digest`."""
+
+    architecture: Architecture
+    model: LanguageModel
+    digest: str
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Which it is, for the files of a run."""
+        return {"name": self.architecture.name, "digest": self.digest}
+
+
+def load_given(
+    folders: Mapping[str, Path], like: Architecture, written: Sequence[Path]
+) -> dict[str, Given]:
+    """Read the models that keys of `retrain` name for the training of `like`.
+
+    ValueError: one is damaged, of another tokenizer, does not fit as a `start`, or is a folder that
+    the training will have `written`.
+    """
+    found = dict[str, Given]()
+    for key, folder in folders.items():
+        try:
+            found[key] = _load_given(folder, like, written)
+            if key == "start":
+                started(like, found[key])
+        except ValueError as error:
+            raise ValueError(f"retrain.{key}: {error}") from None
+    return found
+
+
+def _load_given(folder: Path, like: Architecture, written: Sequence[Path]) -> Given:
+    check_model_folder(folder)
+    check_no_pickle(folder)
+    if folder.resolve() in [path.resolve() for path in written]:
+        raise ValueError(
+            f"{folder}: is where this training writes its model; give another model or --run "
+            "directory"
+        )
+    architecture = load_architecture(folder / ARCHITECTURE_FILE)
+    theirs, ours = (
+        f"vocabulary {one.vocabulary_size}, {one.tokenizer.digest[:12]}"
+        for one in (architecture, like)
+    )
+    if theirs != ours:
+        raise ValueError(
+            f"{folder}: was trained with another tokenizer ({theirs}) than the experiment's "
+            f"({ours}); give a model that was trained with the same text and data.tokenizer"
+        )
+    return Given(architecture, load_model(folder), model_digest(folder))
+
+
+def started(architecture: Architecture, given: Given) -> dict[str, Tensor]:
+    """The weights of a trained model under the names of another one, which begins with them.
+
+    A block is the one at the place that `architecture.parent` names where it is of this model; else
+    both have the same number of blocks, in order. One that adds nothing may be in any place.
+    ValueError: kinds, options of the whole model or shapes differ.
+    """
+    theirs, own, there = given.architecture, _without_weights(architecture), given.model.tied
+    for name in ("options", "tie_blocks"):
+        _check_equal(name, getattr(theirs, name), getattr(architecture, name))
+    tensors = given.model.state_dict()
+    moved = {name: one for name, one in tensors.items() if not name.startswith("slots.")}
+    for block, place in enumerate(_places(architecture, given)):
+        ours, original = architecture.blocks[block], theirs.blocks[place]
+        if BLOCKS[ours.kind].adds_nothing:
+            continue
+        _check_equal(f"blocks[{block}]", original.kind, ours.kind)
+        for group in ("blocks", "norms", "factors"):
+            old = f"slots.{there.module_of(place)}.{group}.{original.label}."
+            new = f"slots.{own.tied.module_of(block)}.{group}.{ours.label}."
+            found = (name for name in tensors if name.startswith(old))
+            moved |= {new + name.removeprefix(old): tensors[name] for name in found}
+    shapes = [{name: tuple(t.shape) for name, t in of.items()} for of in (moved, own.state_dict())]
+    for name in [*shapes[1], *shapes[0]]:
+        _check_equal(name, *(of.get(name, "missing") for of in shapes))
+    return moved
+
+
+def _places(architecture: Architecture, given: Given) -> Sequence[int]:
+    """Of each block the place of its weights in the model that is given."""
+    count, parent = len(given.architecture.blocks), architecture.parent
+    places: Sequence[int] = range(len(architecture.blocks))
+    if parent is not None and parent.digest == given.digest:
+        places = parent.blocks
+    elif len(places) != count:
+        _check_equal("number of blocks, without a record of their places", count, len(places))
+    _check_equal("places of the blocks", [at for at in places if at < count], [*places])
+    return places
+
+
+def _check_equal(what: str, theirs: object, ours: object) -> None:
+    if theirs != ours:
+        raise ValueError(
+            f"{what}: {theirs} in the model that is given, {ours} here; give a model of the same "
+            "blocks, or train from random weights"
+        )
 
 
 def adjustable_options(architecture: Architecture) -> dict[str, dict[str, Any]]:

@@ -33,7 +33,7 @@ from training.run_dir import WORDS
 from training.signals import StopRequest
 from utils.files import csv_of, read_object, write_whole
 from utils.screen import announce
-from utils.text import layout_title
+from utils.text import given_words, layout_title
 
 # Where one of these is another, equality cannot be expected.
 FACTS = ("commit", "torch", "numpy", "sentencepiece", "processor", "device", "threads", "ranks")
@@ -189,6 +189,8 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
         {name: [seeded.retrain_folder(name) for seeded in plans] for name in results}
     ):
         entries[0].remark(unlike)
+    for words in given_words(results[entries[0].architecture.name][0]):
+        entries[0].remark(f"every layout {words}")
     for one in (entry.architecture for entry in entries):
         for warning in blind_caveats(one.blocks, one.options):
             entries[0].remark(f"{one.name}: {warning}")

@@ -223,8 +223,11 @@ def blind_caveats(layout: Layout, options: ModelOptions) -> tuple[str, ...]:
 
 
 def architecture_hash(architecture: Architecture) -> str:
-    """Hash of what is built; evidence and provenance do not count."""
-    return identity_hash(architecture.model_dump(mode="json", include=architecture.built_of))
+    """Hash of what is built and of whose blocks; evidence and provenance do not count."""
+    whose = {"parent"} if architecture.parent is not None else set[str]()
+    return identity_hash(
+        architecture.model_dump(mode="json", include=architecture.built_of | whose)
+    )
 
 
 def network_hash(architecture: Architecture) -> str:

@@ -298,7 +298,7 @@ def load_experiment(
     """Read an experiment file and put the overrides over it, texts like `search.tau.end=0.1`.
 
     ExperimentError has all that is wrong, in the order of the file. With `base` the files and
-    folders of `data` must be there, from this folder.
+    folders of `data` and `retrain` must be there, from this folder.
     """
     may_lack = {name: field.default is not None for name, field in Experiment.model_fields.items()}
     source = ExperimentSource(path, overrides, may_lack)
@@ -307,12 +307,14 @@ def load_experiment(
         from pipeline.experiment_sweep import sweep_problems
 
         errors += sweep_problems(experiment, partial(changed_settings, experiment))
-    if base is not None:
-        # Where `data` is valid in itself, also beside sections that are not.
+    readers: dict[str, type[DataConfig | RetrainConfig]]
+    readers = {"data": DataConfig, "retrain": RetrainConfig}
+    for name, kind in readers.items():
+        # Where a section is valid in itself, also beside sections that are not.
         with suppress(ValidationError):
-            section = json.dumps(source.data.get("data"))
-            data = DataConfig.model_validate_json(section, strict=True)
-            errors += [(("data", *key), words) for key, words in data.missing_inputs(base)]
+            section = kind.model_validate_json(json.dumps(source.data.get(name)), strict=True)
+            missing = [] if base is None else section.missing_inputs(base)
+            errors += [((name, *key), words) for key, words in missing]
     if problems := source.lines(errors):
         raise ExperimentError(problems)
     assert experiment is not None

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from model import Architecture, build_model, load_architecture, save_model
+from model.distillation import Teacher
 from model.layout import legend
+from model.saving import Given, load_given, started
 from pipeline.derive import (
     architecture_hash,
     blind_caveats,
@@ -48,6 +50,7 @@ from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
 from utils.files import folder_made_whole, write_whole
 from utils.screen import announce
+from utils.text import given_words
 
 
 def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> Architecture:
@@ -59,14 +62,22 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
         return Architecture.from_json(plan.ranks.broadcast_str(None), "the first process")
     if layout is not None:
         architecture = derive(plan, **named_layout(layout))
+        given_models(plan, architecture)
         architecture = write_architecture(architecture, plan.experiment, plan.run_dir)
     else:
         path = file or plan.run_dir / "architecture.json"
         architecture = load_architecture(path) if file else chosen_architecture(plan.run_dir)
         for problem in idle_clusters("blocks", architecture.blocks, plan.experiment.data.segment):
             raise ValueError(f"{path}: {problem}")
+        given_models(plan, architecture)
     plan.ranks.broadcast_str(architecture.to_json())
     return architecture
+
+
+def given_models(plan: RunPlan, architecture: Architecture) -> dict[str, Given]:
+    """The trained models that `retrain` names, by key; ValueError: one cannot serve here."""
+    written = [plan.run_dir / "model", plan.retrain_folder(architecture.name) / "model"]
+    return load_given(plan.experiment.retrain.models(), architecture, written)
 
 
 def retrain_identity(plan: RunPlan, architecture: Architecture) -> dict[str, Any]:
@@ -84,6 +95,7 @@ def claim_retraining(plan: RunPlan, architecture: Architecture) -> None:
     if folder.exists():
         is_claimed(folder, identity)
     else:
+        given_models(plan, architecture)
         claim(folder, identity, _files(plan, architecture))
 
 
@@ -92,11 +104,14 @@ def _files(plan: RunPlan, architecture: Architecture) -> dict[str, str]:
 
 
 def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
-    """Phase 2: the derived model from scratch."""
+    """Phase 2: the derived model from scratch, or from the weights that it is given."""
     check_tokenizer(plan.prepared.tokenizer, architecture)
+    given = given_models(plan, architecture)
     torch.manual_seed(plan.seed)
-    model = build_model(architecture, dropout=plan.experiment.model.dropouts()).to(plan.device)
-    model.train()
+    model = build_model(architecture, dropout=plan.experiment.model.dropouts())
+    if "start" in given:
+        model.load_state_dict(started(architecture, given["start"]))
+    model.to(plan.device).train()
     stages = plan.stages
     config = stages.config
     state = TrainState(
@@ -105,10 +120,12 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         streams={"weights": model.initial_state(plan.ranks.count(plan.experiment.data.batch))},
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
+    teacher, facts = _taught(plan, state, given)
     plan.ranks.seed(plan.seed)
     folder, identity = plan.retrain_folder(architecture.name), retrain_identity(plan, architecture)
     valid, batches = plan.streams("valid"), plan.training_batches()
-    whole, rate = WeightStep(plan.forward, config.optimiser, stages.rate), config.layer_dropout
+    whole = WeightStep(plan.forward, config.optimiser, stages.rate, teacher)
+    rate = config.layer_dropout
     step = LayerDropoutStep(whole, rate, plan.seed) if rate else whole
     summary = [
         text_summary(plan),
@@ -118,6 +135,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         *model_lines(model, config.layer_dropout),
         *blind_caveats(architecture.blocks, model.options),
         *([_ANEW] if chosen_by_trainings(architecture) else []),
+        *given_words(facts),
         passes_line(stages.steps, batches),
         settings_line("retrain", config),
         f"  {warmup_steps(config.optimiser, stages.first)} steps of warm-up, "
@@ -137,7 +155,24 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         nets={"model": lambda state: plan.validate(valid, state.model)},
         trackers=plan.trackers(folder, identity),
         ranks=plan.ranks,
+        facts=facts,
     )
+
+
+def _taught(
+    plan: RunPlan, state: TrainState, given: Mapping[str, Given]
+) -> tuple[Teacher | None, dict[str, dict[str, Any]]]:
+    """The teacher, whose memories join the state, and what is recorded of given models."""
+    facts = {key: one.facts for key, one in given.items()}
+    if (taught := plan.experiment.retrain.taught) is None:
+        return None, facts
+    teacher = Teacher(given["teacher"].model.to(plan.device), **dict(taught))
+    state.streams["teacher"] = teacher.initial_state(len(state.streams["weights"].seen_B))
+    state.kl_sum = torch.zeros_like(state.loss_sum)
+    data, mass = plan.experiment.data, plan.cluster_mass(teacher.model.softmax.bounds[:-1])
+    flops = teacher.flops_per_token(data.batch, data.segment, mass)
+    facts["teacher"] |= {**dict(taught), "flops_per_token": flops}
+    return teacher, facts
 
 
 Retraining = tuple[RunPlan, Architecture]
@@ -228,6 +263,7 @@ def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict
         for row in trainer.metrics_file.rows()
         if row["kind"] == "blocks" and row["step"] == state.best.step
     ]
+    read = {"teacher": {"tokens": state.tokens}}
     return {
         "name": architecture.name,
         "seed": plan.seed,
@@ -244,6 +280,7 @@ def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict
         "test": plan.evaluate(state.model, plan.streams("test")).row(),
         # Of the best step; only there do its blocks know what they did in it.
         **({"blocks": described[-1]} if described else {}),
+        **{key: {**one, **read.get(key, {})} for key, one in trainer.facts.items()},
         "elapsed_s": round(state.elapsed_s, 3),
     }
 

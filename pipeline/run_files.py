@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data import Tokenizer, load_tokenizer
+from model.architecture import MODEL, check_model_folder
 from nas.derivation import RULES, SEARCHED, TRAINED
 from pipeline.cli import INTERPRETER_IN_FILES, is_run_folder, resume_command
 from training.run_dir import is_claimed, read_rows
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 COMMANDS = "commands.jsonl"
 MOST_NAME = 60
 MODEL_FOLDER = "model"
-# What a model folder must hold.
-MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 # What a model folder of ours may hold; what holds more is not replaced.
 MODEL_FILES = frozenset({*MODEL, "tokenizer.model", "result.json"})
 # How a text is cut where the model's own test does not say.
@@ -146,15 +145,6 @@ class Saved:
     architecture: "Architecture"
     tokenizer: Tokenizer
     cut: dict[str, int]
-
-
-def check_model_folder(folder: Path) -> None:
-    """Raise ValueError where a folder lacks what a model folder has; torch is not loaded."""
-    if missing := [name for name in MODEL if not (folder / name).is_file()]:
-        raise ValueError(
-            f"{folder}: not a model folder ({', '.join(missing)} not found); "
-            "give RUN/model or RUN/retrain/NAME/seed-N/model"
-        )
 
 
 def read_model_folder(folder: Path) -> Saved:

@@ -24,6 +24,9 @@ _COLUMNS = (
     Column("test", "nats per token", "test.nats_per_token", _NATS),
     Column("test", "bits per byte", "test.bits_per_byte", _NATS),
     Column("test", "word perplexity", "test.word_perplexity", _DIGITS),
+    Column("start", "", "start.name"),
+    Column("teacher", "", "teacher.name"),
+    Column("teacher", "FLOPs per token", "teacher.flops_per_token", compact),
     Column("time", "with validation", "elapsed_s", duration),
 )
 

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     with cli.user_errors(loads=None):
-        from pipeline.run_files import check_model_folder
+        from model.architecture import check_model_folder
 
         check_model_folder(arguments.model)
         cli.loading("torch")

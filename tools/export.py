@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     exporter = EXPORTERS[arguments.to]
     with cli.user_errors(loads=None):
-        from pipeline.run_files import check_model_folder
+        from model.architecture import check_model_folder
         from utils.validation import check_installed
 
         check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     with cli.user_errors(loads=None):
-        from pipeline.run_files import check_model_folder
+        from model.architecture import check_model_folder
         from utils.validation import check_installed
 
         tasks = arguments.include_path

@@ -1,9 +1,11 @@
 """What an experiment says about the run, the optimiser and retraining."""
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from model.architecture import check_model_folder, model_digest
 from utils.validation import Section
 
 MOST_EPOCHS = 1e6
@@ -165,8 +167,23 @@ class FineTuneConfig(Section):
         return self
 
 
+class DistillationConfig(Section):
+    """What a teacher's predictions count in the loss of a retraining."""
+
+    weight: float = Field(
+        default=0.9,
+        ge=0,
+        le=1,
+        description="The loss is (1 - weight) nats + weight temperature^2 KL(teacher || student), "
+        "over the whole vocabulary; 0: no teacher.",
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, description="Divides the log-probabilities of both in the KL."
+    )
+
+
 class RetrainConfig(Section):
-    """How retrain.py trains the chosen layout from scratch."""
+    """How retrain.py trains the chosen layout, from scratch unless `start` is given."""
 
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
     epochs: float | None = Field(default=None, gt=0, le=MOST_EPOCHS, description=EPOCHS)
@@ -182,6 +199,55 @@ class RetrainConfig(Section):
     fine_tune: FineTuneConfig | None = Field(
         default=None, description="A last stage at a lower learning rate."
     )
+    teacher: str | None = Field(
+        default=None,
+        description="Model folder (RUN/model), relative to the current folder, from whose "
+        "predictions the layout learns. It needs the same tokenizer.",
+    )
+    distillation: DistillationConfig | None = Field(
+        default=None, description="What the teacher counts."
+    )
+    start: str | None = Field(
+        default=None,
+        description="Model folder with whose weights the training begins, with a fresh optimiser "
+        "and schedule. It needs the same tokenizer and blocks; identity may be in place of any.",
+    )
+
+    @property
+    def taught(self) -> DistillationConfig | None:
+        """What the teacher counts; None where there is none, or it counts nothing."""
+        taught = self.distillation or DistillationConfig()
+        return taught if self.teacher is not None and taught.weight else None
+
+    def models(self) -> dict[str, Path]:
+        """The model folders that are used, by their key."""
+        folders = {"teacher": self.teacher if self.taught else None, "start": self.start}
+        return {key: Path(path).expanduser() for key, path in folders.items() if path is not None}
+
+    def missing_inputs(self, base: Path) -> list[tuple[tuple[str, ...], str]]:
+        """The keys below `retrain` whose folder is not there, and why; no weight is read."""
+        problems = list[tuple[tuple[str, ...], str]]()
+        for key, folder in self.models().items():
+            try:
+                check_model_folder(base / folder)
+            except ValueError as error:
+                problems.append(((key,), str(error)))
+        return problems
+
+    def identity(self) -> dict[str, Any]:
+        """What a retraining is claimed by; a model counts by its weights, not by where it is."""
+        own = self.model_dump(mode="json", exclude={"teacher", "distillation", "start"})
+        own |= {key: model_digest(folder) for key, folder in self.models().items()}
+        return own | ({"distillation": self.taught.model_dump()} if self.taught else {})
+
+    @model_validator(mode="after")
+    def _distillation_has_an_effect(self) -> "RetrainConfig":
+        if self.distillation is not None and self.teacher is None:
+            raise ValueError(
+                "distillation: has no effect without a teacher; give retrain.teacher, or leave it "
+                "out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _stages_fit(self) -> "RetrainConfig":

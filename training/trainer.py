@@ -41,6 +41,7 @@ class Trainer:
         resumed: called with the state a resume goes on from, before anything is written.
         before_checkpoint: called before each checkpoint, to save what belongs to it.
         work: of each step, in any unit, for the time that is left; None: all steps are alike.
+        facts: more of what the result says, by what it is about.
     """
 
     title: str
@@ -60,6 +61,7 @@ class Trainer:
     trackers: Sequence[Opener] = ()
     ranks: Ranks = ALONE
     work: Sequence[float] | None = None
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     metrics_file: MetricsFile = field(init=False)
     _lock: FolderLock | None = field(init=False, default=None)
 

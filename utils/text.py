@@ -3,8 +3,9 @@
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 # Up to the last @: a password with an unescaped one is taken as a whole. An address that lacks its
 # kind is known by its key.
@@ -35,6 +36,21 @@ def layout_title(kinds: Sequence[str], name: str) -> str:
     if len(runs) == 2:
         return f"{runs[0]} first ({counts})"
     return f"{counts}, mixed" if runs[1:] else counts or "no block adds anything"
+
+
+def given_words(result: Mapping[str, Any]) -> list[str]:
+    """What a training took from trained models, by its result: a teacher, the weights at first."""
+    lines = list[str]()
+    if teacher := result.get("teacher"):
+        weight, heat = teacher["weight"], teacher["temperature"]
+        lines.append(
+            f"learned from {teacher['name']} (weights {teacher['digest'][:12]}): loss {weight:g} KL"
+            f"{f' at temperature {heat:g}' if heat != 1 else ''} + {1 - weight:g} nats; its pass "
+            f"takes {compact(teacher['flops_per_token'])} FLOPs/token"
+        )
+    if start := result.get("start"):
+        lines.append(f"started from {start['name']} (weights {start['digest'][:12]})")
+    return lines
 
 
 def masked(text: str) -> str:

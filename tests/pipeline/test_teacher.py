@@ -1,0 +1,225 @@
+"""Retraining with a teacher, and from the weights of a trained model."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import compare
+import derive
+import retrain
+from model import Architecture, load_architecture, load_model
+from model.architecture import Parent, model_digest
+from pipeline.experiment import load_experiment
+from pipeline.retrain import retrain_identity, retrain_trainer
+from tests.pipeline.conftest import plan_of
+from tests.runs import LAYOUT, assert_same, killed_after, refused, rows, run, settings
+
+FEW = settings("retrain.steps=12", "run.validate_every=6", "run.checkpoint_every=1")
+OTHER = ["--layout", "a d d i"]
+FOLDER = Path("retrain/layout-addi/seed-0")
+
+
+@pytest.fixture
+def parent(undisturbed: Path, experiment_file: Path, tmp_path: Path) -> Path:
+    """The folder of a model that was trained on the text of `experiment_file`."""
+    return Path(shutil.copytree(undisturbed / "retrain/layout-adad/seed-0/model", tmp_path / "p"))
+
+
+def row_of(result: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found
+
+
+def test_law_8_a_killed_training_with_a_teacher_ends_as_one_never_killed(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    """An epoch has 94 steps: memories are carried, and begin anew once."""
+    taught = settings(f"retrain.teacher={parent}", "run.micro_batches=2", "retrain.steps=110",
+                      "run.checkpoint_every=28")  # fmt: skip
+    whole, hurt = ([experiment_file, "--run", tmp_path / name, *OTHER, *taught] for name in "wh")
+    run(retrain, *whole)
+    for step in (37, 101):
+        killed_after(step, retrain, *hurt)
+    run(retrain, *hurt)
+    assert_same(tmp_path / "w" / FOLDER, tmp_path / "h" / FOLDER)
+    trained = [row for row in rows(tmp_path / "w" / FOLDER / "metrics.jsonl") if "lr" in row]
+    assert all(0 < row["kl_nats"] < row["loss_nats"] for row in trained)
+    assert trained[-1]["kl_nats"] < 0.9 * trained[0]["kl_nats"]
+    result = row_of(tmp_path / "w" / FOLDER / "result.json")
+    teacher = result["teacher"]
+    assert teacher.pop("flops_per_token") > result["flops_per_token"]
+    assert teacher == {
+        "name": "layout-adad",
+        "digest": model_digest(parent),
+        "weight": 0.9,
+        "temperature": 1.0,
+        "tokens": result["tokens"],
+    }
+    log = (tmp_path / "w" / FOLDER / "train.log").read_text()
+    assert f"learned from layout-adad (weights {teacher['digest'][:12]}): loss 0.9 KL + 0.1" in log
+
+
+def test_a_teacher_of_weight_0_is_none_and_none_changes_what_dropout_drops(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    teacher = f"retrain.teacher={parent}"
+    given = {"n": [], "0": [teacher, "retrain.distillation={weight: 0}"], "t": [teacher]}
+    for name, texts in given.items():
+        arguments = [experiment_file, "--run", tmp_path / name, *OTHER, *FEW, *settings(*texts)]
+        killed_after(8, retrain, *arguments)
+    none, zero, taught = (tmp_path / name / FOLDER for name in given)
+    assert_same(none, zero)
+    assert (none / "identity.json").read_bytes() == (zero / "identity.json").read_bytes()
+    states = [load_file(folder / "last.safetensors") for folder in (none, taught)]
+    assert torch.equal(states[0]["random.cpu"], states[1]["random.cpu"])
+    assert not torch.equal(states[0]["model.norm.weight"], states[1]["model.norm.weight"])
+
+
+def test_a_model_counts_by_its_weights_and_not_by_where_it_is(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(parent, tmp_path / "moved")
+    found = [
+        load_experiment(experiment_file, [f"retrain.{key}={folder}"]).retrain.identity()
+        for key in ("teacher", "start")
+        for folder in (parent, moved)
+    ]
+    assert found[0] == found[1] != found[2] == found[3]
+    assert found[0]["teacher"] == found[2]["start"] == model_digest(parent)
+    bare = load_experiment(experiment_file).retrain.identity()
+    assert {"teacher", "distillation", "start"}.isdisjoint(bare)
+
+
+def test_a_training_starts_with_the_weights_of_its_model(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(experiment_file, tmp_path / "run", f"retrain.start={parent}")
+    trainer = retrain_trainer(plan, load_architecture(parent / "architecture.json"))
+    wanted = plan.evaluate(load_model(parent), plan.streams("valid"))
+    assert plan.evaluate(trainer.state.model, plan.streams("valid")) == wanted
+    assert not trainer.state.optimisers["weights"].state
+    run(retrain, experiment_file, "--run", tmp_path / "run", *LAYOUT, *FEW,
+        *settings(f"retrain.start={parent}"))  # fmt: skip
+    result = row_of(tmp_path / "run/retrain/layout-adad/seed-0/result.json")
+    assert result["start"] == {"name": "layout-adad", "digest": model_digest(parent)}
+    assert result["valid"]["nats_per_token"] < wanted.nats_per_token
+
+
+def part_of(whole: Architecture, digest: str, *places: int) -> Architecture:
+    """Some of its blocks, under other labels."""
+    blocks = [whole.blocks[at].model_copy(update={"label": f"b{at}"}) for at in places]
+    parent = Parent(digest=digest, blocks=places)
+    return whole.model_copy(update={"blocks": tuple(blocks), "parent": parent, "name": "part"})
+
+
+def test_blocks_are_matched_by_the_record_of_their_places(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(experiment_file, tmp_path / "run", f"retrain.start={parent}")
+    model, whole = load_model(parent), load_architecture(parent / "architecture.json")
+    assert "parent" not in json.loads(whole.to_json())
+    part = part_of(whole, model_digest(parent), 0, 1, 3)
+    assert Architecture.from_json(part.to_json(), "part") == part
+    found = retrain_trainer(plan, part).state.model.eval()
+    ids_BT = torch.arange(14).view(2, 7)
+    wanted_BTD, _, _ = model(
+        ids_BT, model.initial_state(2), [[(0, None)], [(0, None)], [], [(0, None)]]
+    )
+    torch.testing.assert_close(found(ids_BT, found.initial_state(2))[0], wanted_BTD)
+    # Other blocks of the same kinds begin otherwise, so they are another training.
+    other = part_of(whole, model_digest(parent), 0, 3, 1)
+    assert retrain_identity(plan, part) != retrain_identity(plan, other)
+    away = part.model_copy(update={"parent": Parent(digest=model_digest(parent), blocks=(0, 1, 7))})
+    for wrong, words in (
+        (part_of(whole, "0" * 64, 0, 1, 3), "without a record of their places: 4 in the model"),
+        (away, r"places of the blocks: \[0, 1\] in the"),
+        (replaced(part, 0, n_heads=4), r"slots\.0\.blocks\.b0\.u_HK: \(2, 8\) in .* \(4, 8\) here"),
+        (part_of(whole, "0" * 64, 1, 0, 3, 2), r"blocks\[0\]: attention in .*, dense here"),
+    ):
+        with pytest.raises(ValueError, match=f"retrain.start: .*{words}"):
+            retrain_trainer(plan, wrong)
+    # What adds nothing may be in the place of any block.
+    identity = plan.candidates[2]
+    assert identity.kind == "identity"
+    blocks = (*whole.blocks[:2], identity, whole.blocks[3])
+    less = retrain_trainer(plan, whole.model_copy(update={"blocks": blocks})).state.model.eval()
+    torch.testing.assert_close(less(ids_BT, less.initial_state(2))[0], wanted_BTD)
+
+
+def replaced(architecture: Architecture, block: int, **options: Any) -> Architecture:
+    blocks = list(architecture.blocks)
+    blocks[block] = blocks[block].model_copy(update=options)
+    return architecture.model_copy(update={"blocks": tuple(blocks)})
+
+
+def test_every_baseline_has_the_teacher_and_the_comparison_says_which(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    texts = [f"retrain.teacher={parent}", "retrain.distillation={weight: 0.5, temperature: 2}"]
+    arguments = [experiment_file, "--run", tmp_path / "run", *FEW, *settings(*texts)]
+    arguments += settings("compare.baselines=[interleaved]")
+    run(derive, *arguments, "--method", "layout", "--set", "derive.layout=a d d i")
+    run(compare, *arguments)
+    results = [*(tmp_path / "run").glob("retrain/*/seed-0/result.json")]
+    assert len(results) == 2
+    assert len({json.dumps(row_of(result)["teacher"]) for result in results}) == 1
+    (said,) = (
+        line for line in row_of(tmp_path / "run/comparison.json")["remarks"] if "learned" in line
+    )
+    assert said.startswith("every layout learned from layout-adad (weights ")
+    assert "loss 0.5 KL at temperature 2 + 0.5 nats; its pass takes " in said
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["retrain.teacher=nowhere"], "retrain.teacher: {base}/nowhere: not a model folder (arch"),
+        (["retrain.start=nowhere"], "retrain.start: {base}/nowhere: not a model folder (arch"),
+        (["retrain.distillation={weight: 0.5}"], "distillation: has no effect without a teacher"),
+        (["retrain.teacher=p", "retrain.distillation={weight: 1.5}"], "must be at most 1, found"),
+        (["retrain.teacher=p", "retrain.distillation={temperature: 0}"], "must be above 0, found"),
+    ],
+)  # fmt: skip
+def test_what_is_asked_wrongly_is_refused_by_check(
+    texts: list[str], words: str, parent: Path, experiment_file: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    said = refused(retrain, capsys, experiment_file, "--check", *settings(*texts))
+    assert words.format(base=tmp_path) in said
+
+
+@pytest.mark.parametrize("key", ["teacher", "start"])
+@pytest.mark.parametrize("fault", ["damaged", "pickle", "tokenizer", "own"])
+def test_a_model_that_cannot_serve_is_refused_and_nothing_is_written(
+    key: str, fault: str, parent: Path, experiment_file: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder, out = parent, tmp_path / "run"
+    if fault == "damaged":
+        (parent / "model.safetensors").write_bytes(b"torn")
+    elif fault == "pickle":
+        (parent / "x.pkl").write_bytes(b"")
+    elif fault == "tokenizer":
+        experiment_file.with_name("train.txt").write_text("zzz yyy xxx\n" * 500)
+    else:
+        folder = out / "retrain/layout-adad/seed-0/model"
+        shutil.copytree(parent, folder)
+        folder.with_name("experiment.yaml").write_text("")
+    before = sorted(out.rglob("*"))
+    said = refused(retrain, capsys, experiment_file, "--run", out, *LAYOUT,
+                   *settings(f"retrain.{key}={folder}"))  # fmt: skip
+    words = {
+        "damaged": "damaged, or not a safetensors file",
+        "pickle": "looks like a pickle",
+        "tokenizer": "was trained with another tokenizer (vocabulary 257, ",
+        "own": "is where this training writes its model; give another model",
+    }
+    assert said.startswith(f"retrain.{key}: {folder}")
+    assert words[fault] in said
+    assert sorted(out.rglob("*")) == before

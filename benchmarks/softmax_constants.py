@@ -2,7 +2,7 @@
 
 Times the forward and backward pass of one tail for many sizes, as the model computes it, and fits
 the cost of model/cutoffs.py by least squares of the relative errors. Prints the constants as
-options of `python -m tools.cutoffs`.
+options of `python -m benchmarks.cutoffs`.
 
     python -m benchmarks.softmax_constants --threads 1
 """

@@ -5,7 +5,7 @@ separated by blanks or line ends; it does not hold the words themselves. `--clus
 and three tails. The time of a cluster was measured on one CPU core (model/cutoffs.py). In an
 experiment file, `model.softmax.cutoffs: auto` does the same for the experiment's text.
 
-    python -m tools.cutoffs --counts FILE --clusters 4
+    python -m benchmarks.cutoffs --counts FILE --clusters 4
 """
 
 import argparse
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.tool_parser("cutoffs", __doc__)
+    parser = cli.tool_parser(None, __doc__)
+    parser.prog = "python -m benchmarks.cutoffs"
     add, size = parser.add_argument, cli.number_from(1, 2**24)
     add("--counts", type=Path, required=True, metavar="FILE", help="counts or probabilities")
     add("--clusters", type=int, default=4, metavar="N", help="number of clusters, head included")

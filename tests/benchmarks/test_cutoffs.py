@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks import cutoffs as command
 from model import SoftmaxConfig
 from model.cutoffs import DEFAULT_HEAD_MASS, optimal_cutoffs
 from tests.refusal import refused
-from tools import cutoffs as command
 
 COUNTS = [1000 // rank for rank in range(1, 301)]
 

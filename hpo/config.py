@@ -147,9 +147,6 @@ class SweepConfig(Section):
     set: dict[str, Any] = Field(
         default={}, description="Settings of the trials only, not of the best experiment."
     )
-    trial_minutes: float | None = Field(
-        default=None, gt=0, description="Time limit of a trial (default: none)."
-    )
     retries: int = Field(
         default=2, ge=0, description="How often a trial is restarted after its worker died."
     )

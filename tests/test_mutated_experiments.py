@@ -72,7 +72,6 @@ sweep:
   sampler: {kind: tpe, seed: 3, startup: 4}
   pruner: {kind: median, min_steps: 20}
   set: {retrain.steps: 100, run.log_every: 7}
-  trial_minutes: 3
   retries: 1
   keep: all
   storage: postgresql://u@localhost:5432/d

@@ -103,7 +103,7 @@ class Objective:
         folder = self.sweep.trial(int(trial.user_attrs[NUMBER]))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with _output_to(folder / "trial.log"), _at_most(self.sweep.config.trial_minutes):
+            with _output_to(folder / "trial.log"):
                 values = self.sweep.space.suggest(trial)
                 if (same := finished_before(trial)) is not None:
                     trial.set_user_attr("runs", same.user_attrs["runs"])
@@ -144,26 +144,6 @@ def _output_to(path: Path) -> Iterator[None]:
         except Exception:
             traceback.print_exc()
             raise
-
-
-@contextmanager
-def _at_most(minutes: float | None) -> Iterator[None]:
-    """End what takes longer with Failed."""
-    if minutes is None:
-        yield
-        return
-
-    def late(number: int, frame: object) -> None:
-        raise Failed(f"not done after {minutes:g} minutes (sweep.trial_minutes)")
-
-    before = signal.signal(signal.SIGALRM, late)
-    # Again each second: an import that torch tries may swallow the first one.
-    signal.setitimer(signal.ITIMER_REAL, 60 * minutes, 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _reason(error: Exception) -> str:

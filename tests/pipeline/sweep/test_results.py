@@ -299,7 +299,7 @@ def test_the_first_trial_has_the_file_s_own_values(file: Path, tmp_path: Path) -
     ("setting", "same"),
     [
         ("sweep.trials=9", True),
-        ("sweep.trial_minutes=3", True),
+        ("sweep.retries=3", True),
         ("sweep.keep=all", True),
         ("run.log_every=3", True),
         ("run.threads=2", True),

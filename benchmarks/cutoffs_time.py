@@ -1,4 +1,4 @@
-"""How long `python -m benchmarks.cutoffs` takes beside start-up, for a vocabulary as WikiText-103's.
+"""How long `benchmarks.cutoffs` takes beside start-up, for a vocabulary as WikiText-103's.
 
 OMP_NUM_THREADS=1 python -m benchmarks.cutoffs_time --words 267735 --clusters 4
 """
@@ -23,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     import numpy as np
 
     import model  # noqa: F401  (start-up is not what is timed)
-    from benchmarks.softmax_constants import processor
     from benchmarks import cutoffs
+    from benchmarks.softmax_constants import processor
 
     count_V = 1e8 // np.arange(1, arguments.words + 1)
     seconds = []

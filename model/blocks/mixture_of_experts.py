@@ -55,8 +55,12 @@ class MixtureOfExpertsBlock(nn.Module):
         out_RD = torch.zeros_like(x_RD)
         of_expert = expert_RK[..., None] == torch.arange(logit_RE.shape[1], device=x_RD.device)
         count_E = of_expert.sum((0, 1))
-        # A GPU is waited for here alone: how many tokens each expert gets.
-        parts = torch.split(expert_RK.flatten().argsort(stable=True), count_E.tolist())
+        choice_C = expert_RK.flatten().argsort(stable=True)
+        # A GPU is waited for here alone: how many tokens each expert gets. Of no numbers, as many.
+        if count_E.is_meta:
+            parts = torch.tensor_split(choice_C, len(self.experts))
+        else:
+            parts = torch.split(choice_C, count_E.tolist())
         for expert, choice_N in zip(self.experts, parts, strict=True):
             row_N = choice_N // self.k
             chosen_1ND = x_RD[row_N][None]

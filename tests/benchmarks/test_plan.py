@@ -1,0 +1,82 @@
+"""The dry run of sizes: what was counted by other means, every kind, and what it refuses."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import plan
+from benchmarks.counting import META, Work, counted_step
+from benchmarks.sides import ADAM, our_model, zipf_batches
+from benchmarks.step_time import SIZES
+from tests import tiny
+from tests.runs import ROOT, Capture, code_of
+from tests.test_ranks import EVERY_KIND
+from training.step import Forward
+
+QUICK = str(ROOT / "configs/quickstart.yaml")
+
+
+def work_of(kind: dict[str, Any], precision: str, **options: Any) -> Work:
+    def make() -> Any:
+        return tiny.language_model([tiny.candidates(kind)] * 2, dtype=torch.float32)
+
+    return counted_step(make, tiny.batch(4, 7).input_BT, Forward(META, precision, **options), ADAM)
+
+
+def test_the_papers_size_is_what_another_count_found() -> None:
+    """By a CUDA backend on a CPU; the H200 took 18.2 GB for 128 streams, twice as many."""
+    shape = replace(SIZES["paper"], batch=64)
+    ids_BT = zipf_batches(shape).batch(0).input_BT
+    work = counted_step(lambda: our_model(shape), ids_BT, Forward(META, "bfloat16"), ADAM)
+    assert work.flops == pytest.approx(5.3e12, rel=0.2)
+    assert work.moved_bytes == pytest.approx(74e9, rel=0.2)
+    assert work.launches == pytest.approx(1840, rel=0.2)
+    assert work.peak_bytes == pytest.approx(9.5e9, rel=0.2)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND, ids=lambda kind: kind["kind"])
+def test_every_kind_has_a_count(kind: dict[str, Any]) -> None:
+    wide, again = work_of(kind, "float32"), work_of(kind, "bfloat16", recompute=True)
+    # Casts are kernels too, and what is computed twice is launched twice.
+    assert 0 < wide.launches < again.launches
+    assert wide.flops <= again.flops
+    assert wide.peak_bytes >= sum(wide.memory[name] for name in ("weights", "moments"))
+
+
+def test_a_bound_is_that_of_its_slowest_part() -> None:
+    work = Work(1, {}, 1, [(2e12, 10), (0.0, 10**9)], 100)
+    card = plan.Card({"float32": 1.0}, gb_per_s=1.0, gb=1.0, us_per_launch=1e4)
+    assert plan.seconds(work, card) == (3.0, {"compute": 2.0, "bandwidth": 1.0, "launches": 1.0})
+    assert plan.seconds(work, replace(card, us_per_launch=1e5))[0] == 10.0
+    assert plan.seconds(work, replace(card, waits=True))[0] == 4.0
+
+
+@pytest.mark.parametrize("estimator", ["auto", "two_path"])
+def test_the_whole_experiment_is_foreseen(estimator: str, capsys: Capture) -> None:
+    assert plan.main([QUICK, "--device", "h100", "--set", f"search.estimator={estimator}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "bound by launches" in lines[4]
+    assert [line.split(":")[0] for line in lines[5:]] == ["search", "derive", "retrain", "compare"]
+    assert "derive: trained, 10 trainings" in lines[6]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "h9"), "must be one of t4, v100"),
+        (("--device", "tflops=1,gb=2"), "must be tflops=N"),
+        (("--device", "tflops=1,gb=2,gb_per_s=0"), "must be tflops=N"),
+        (("--device", "t4", "--set", "run.precision=bfloat16"), "t4 has no bfloat16"),
+        (("--device", "cpu", "--set", "run.precision=tf32"), "cpu has no tf32"),
+        (("--set", "retrain.steps=null", "--set", "retrain.epochs=2"), "--tokens: "),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: tuple[str, ...], words: str, capsys: Capture
+) -> None:
+    assert code_of(plan, QUICK, *arguments) == 2
+    refused = capsys.readouterr().err.splitlines()
+    assert words in refused[-1]
+    assert not [line for line in refused[:-1] if line != "loading torch"]

@@ -1,0 +1,76 @@
+"""All tensors of a computation are on one device, and the host waits for it where it must alone.
+
+On a stand-in for a GPU, which needs a process of its own. tests/test_gpu.py asks a real one.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runs import ROOT
+
+# Whose private interface the stand-in was seen to work with.
+VERSIONS = ("2.13",)
+# Waits of a step or reading by file, beside those of the kinds; of two blocks.
+KNOWN = {
+    "train": {},
+    "parts": {},
+    # Alpha lies on the CPU, and its gradient goes there.
+    "search": {"the backward pass": 1},
+    # The sum of the nats; of cells, of which layouts are compared, those of each segment.
+    "evaluate": {"evaluation.py": 1},
+    "cells": {"evaluation.py": 5},
+    # Of each token of 6: it is drawn on the CPU, and is an input of the next pass.
+    "generate": {"generation.py": 12},
+    # Nats, and which targets are the likeliest ids.
+    "score": {"scoring.py": 2},
+    "graph": {},
+}
+# What reads on the device what it has to compute. Adaptive span: how far a block's heads see, once
+# for each change of the weights. Mixture of experts: how many tokens each gets, in each pass.
+SPAN, EXPERTS = "adaptive_span.py", "mixture_of_experts.py"
+OF_KINDS = {
+    **{("train", "adaptive_span"): {SPAN: 2}, ("parts", "adaptive_span"): {SPAN: 2}},
+    **{("evaluate", "adaptive_span"): {SPAN: 2}, ("train", "mixture_of_experts"): {EXPERTS: 2}},
+    # Two micro-batches, each block twice.
+    ("parts", "mixture_of_experts"): {EXPERTS: 8},
+    ("evaluate", "mixture_of_experts"): {EXPERTS: 10},
+    ("recached", "mixture_of_experts"): {EXPERTS: 10},
+    ("cells", "mixture_of_experts"): {EXPERTS: 10},
+    ("generate", "mixture_of_experts"): {EXPERTS: 12},
+    ("score", "mixture_of_experts"): {EXPERTS: 2},
+}
+KNOWN["recached"] = KNOWN["evaluate"]
+# What comes of faults that are planted in a step: of Python, or how many waits.
+PLANTED = {
+    "arange": "lt: tensors of two devices",
+    "Tensor.detach": "3 waits",  # a float()
+    "Tensor.relu": "2 waits",  # an item() in each block
+    "nn.functional.layer_norm": "uniform_: the generator is the CPU's",
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, Any]]:
+    if not torch.__version__.startswith(VERSIONS):
+        pytest.skip(f"the stand-in was seen with torch {', '.join(VERSIONS)} alone")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.gpu_stand_in"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    result: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_the_host_waits_where_it_is_known_to(found: dict[str, dict[str, Any]]) -> None:
+    for name, waits in found.items():
+        what, _, kind = name.partition(" ")
+        if what != "planted":
+            assert waits == KNOWN[what] | OF_KINDS.get((what, kind), {}), name
+
+
+def test_planted_faults_are_seen(found: dict[str, dict[str, Any]]) -> None:
+    assert found["planted"] == PLANTED

@@ -127,7 +127,7 @@ def card_of(name: str, precision: str) -> Card:
 
 
 def measured_cpu(precision: str) -> Card:
-    """This machine's rates, each the best of some tries; traffic is that of its caches."""
+    """This machine's rates, each the best of some tries; traffic is that of the memory."""
     cli.loading("torch")
     import torch
 
@@ -145,7 +145,7 @@ def measured_cpu(precision: str) -> Card:
 
     with torch.no_grad():
         one, two = (torch.ones(shape, dtype=dtype) for shape in ((1024, 512), (512, 1024)))
-        wide, out, few = torch.ones(2**19), torch.empty(2**19), torch.ones(1)
+        wide, out, few = torch.ones(2**24), torch.empty(2**24), torch.ones(1)
         product_s = best_s(lambda: torch.mm(one, two))
         traffic_s = best_s(lambda: torch.add(wide, wide, out=out))
         launch_s = best_s(lambda: torch.add(few, few))

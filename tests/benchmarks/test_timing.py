@@ -38,7 +38,7 @@ def each_once(sides: Mapping[str, Side], **_: Any) -> Timings:
 @pytest.fixture
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.harness.in_turn", each_once)
-    monkeypatch.setattr(device_step, "peak_mb", lambda given: 7.0)
+    monkeypatch.setattr(device_step, "peak_of", lambda make, given: 7.0)
     for name in SIZES:
         monkeypatch.setitem(SIZES, name, TINY)
 

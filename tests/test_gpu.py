@@ -40,7 +40,7 @@ pytestmark = [
 ]
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 STEPS = 4
-# Waits of the host by slot, of kinds that ask a device what there is to compute.
+# Waits of the host by slot and pass, of kinds that ask a device what there is to compute.
 WAITS = {"adaptive_span": 1, "mixture_of_experts": 1}
 
 
@@ -108,8 +108,7 @@ def test_a_training_step_is_the_cpus(kind: dict[str, Any], parts: dict[str, Any]
         found.append((state, *trained(state, step)))
     assert found[1][1] == pytest.approx(found[0][1], rel=1e-4)
     same_weights(found[0][0], found[1][0])
-    # A span is known until it changes; how many tokens an expert gets is of each pass.
-    passes = 4 if parts and kind["kind"] != "adaptive_span" else 1
+    passes = 4 if parts else 1
     assert sum(found[1][2].values()) == 2 * passes * WAITS.get(kind["kind"], 0), found[1][2]
 
 

@@ -30,11 +30,11 @@ KNOWN = {
     "score": {"scoring.py": 2},
     "graph": {},
 }
-# What reads on the device what it has to compute. Adaptive span: how far a block's heads see, once
-# for each change of the weights. Mixture of experts: how many tokens each gets, in each pass.
+# What reads on the device what it has to compute, in each pass. Adaptive span: how far a block's
+# heads see. Mixture of experts: how many tokens each gets.
 SPAN, EXPERTS = "adaptive_span.py", "mixture_of_experts.py"
 OF_KINDS = {
-    **{("train", "adaptive_span"): {SPAN: 2}, ("parts", "adaptive_span"): {SPAN: 2}},
+    **{("train", "adaptive_span"): {SPAN: 2}, ("parts", "adaptive_span"): {SPAN: 8}},
     **{("evaluate", "adaptive_span"): {SPAN: 2}, ("train", "mixture_of_experts"): {EXPERTS: 2}},
     # Two micro-batches, each block twice.
     ("parts", "mixture_of_experts"): {EXPERTS: 8},

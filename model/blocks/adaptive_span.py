@@ -51,7 +51,6 @@ class AdaptiveSpanBlock(nn.Module):
             else AttentionBlock(inside, d_model, dropout)
         )
         self.span_H = nn.Parameter(torch.full((options.n_heads,), options.first_span))
-        self._longest: tuple[object, float] | None = None
 
     def forward(
         self, c_BSD: Tensor, segment: Segment, state: Tensor | None
@@ -72,11 +71,8 @@ class AdaptiveSpanBlock(nn.Module):
         # A compiler would have to guard on the value of a weight: it computes all keys.
         if self.span_H.is_meta or torch.compiler.is_compiling():
             return self.span
-        # A GPU is waited for here alone, once for each change of the weights.
-        change = self.span_H.data_ptr(), self.span_H._version
-        if self._longest is None or self._longest[0] != change:
-            self._longest = change, float(self.span_H.detach().clamp(0.0, 1.0).max())
-        return min(self.span, math.ceil(self._longest[1] * self.span) + self.ramp)
+        longest = float(self.span_H.detach().clamp(0.0, 1.0).max()) * self.span
+        return min(self.span, math.ceil(longest) + self.ramp)
 
     @torch.no_grad()
     def after_step(self, add_up: AddUp) -> None:

@@ -57,8 +57,8 @@ def test_compiled_spans_are_those_that_are_not() -> None:
     def outcome(way: dict[str, Any]) -> list[torch.Tensor]:
         model.zero_grad()
         state = model.initial_state(3)
-        for _ in range(2):
-            h_BTD, state, aux = model(batch.input_BT, state, **way)
+        for each in ({}, way):
+            h_BTD, state, aux = model(batch.input_BT, state, **each)
         (model.nll(h_BTD, batch.target_BT).mean() + aux).backward()
         return [h_BTD, *(p.grad for p in model.parameters() if p.grad is not None)]
 

@@ -1,7 +1,7 @@
 """Make .venv with everything that Parnas needs, using plain Python; `make setup` calls this.
 
     python3 tools/bootstrap.py
-    python3 tools/bootstrap.py --extras           # .venv-extras: what the exporters need, over .venv
+    python3 tools/bootstrap.py --extras           # .venv-extras: for the exporters too, over .venv
     TORCH_INDEX=URL python3 tools/bootstrap.py    # another build of torch, from this package index
     python3 tools/bootstrap.py --requirements     # print what requirements.lock is made from
 

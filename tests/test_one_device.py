@@ -32,17 +32,13 @@ KNOWN = {
 }
 # What reads on the device what it has to compute, in each pass. Adaptive span: how far a block's
 # heads see. Mixture of experts: how many tokens each gets.
-SPAN, EXPERTS = "adaptive_span.py", "mixture_of_experts.py"
+ASKING = ("adaptive_span", "mixture_of_experts")
+# Of two blocks, in every pass; parts are two micro-batches, each block twice.
+PASSES = {
+    "train": 2, "parts": 8, "evaluate": 10, "recached": 10, "cells": 10, "generate": 12, "score": 2
+}  # fmt: skip
 OF_KINDS = {
-    **{("train", "adaptive_span"): {SPAN: 2}, ("parts", "adaptive_span"): {SPAN: 8}},
-    **{("evaluate", "adaptive_span"): {SPAN: 2}, ("train", "mixture_of_experts"): {EXPERTS: 2}},
-    # Two micro-batches, each block twice.
-    ("parts", "mixture_of_experts"): {EXPERTS: 8},
-    ("evaluate", "mixture_of_experts"): {EXPERTS: 10},
-    ("recached", "mixture_of_experts"): {EXPERTS: 10},
-    ("cells", "mixture_of_experts"): {EXPERTS: 10},
-    ("generate", "mixture_of_experts"): {EXPERTS: 12},
-    ("score", "mixture_of_experts"): {EXPERTS: 2},
+    (what, kind): {f"{kind}.py": waits} for what, waits in PASSES.items() for kind in ASKING
 }
 KNOWN["recached"] = KNOWN["evaluate"]
 # What comes of faults that are planted in a step: of Python, or how many waits.

@@ -46,7 +46,7 @@ test-extras: .venv-extras/.ok ## the tests of the extras, in .venv-extras
 	$(FOR_TESTS) .venv-extras/bin/python -m pytest -q --numprocesses auto --maxprocesses 8 \
 	  --dist loadgroup --timeout=900 tests/extras
 
-.venv-extras/.ok: requirements-extras.lock pyproject.toml tools/bootstrap.py
+.venv-extras/.ok: .venv/.ok requirements-extras.lock
 	@$(PYTHON) tools/bootstrap.py --extras
 
 check: .venv/.ok ## format, lint, types, then test

@@ -1,7 +1,7 @@
 """Make .venv with everything that Parnas needs, using plain Python; `make setup` calls this.
 
     python3 tools/bootstrap.py
-    python3 tools/bootstrap.py --extras           # .venv-extras, with what the exporters need too
+    python3 tools/bootstrap.py --extras           # .venv-extras: for the exporters too, over .venv
     TORCH_INDEX=URL python3 tools/bootstrap.py    # another build of torch, from this package index
     python3 tools/bootstrap.py --requirements     # print what requirements.lock is made from
 
@@ -50,6 +50,10 @@ def main() -> None:
         print(f"set-up: torch {version} is there already; adding the rest to it", flush=True)
         pip(venv, "the other packages, by version ranges", *requirements(arguments.extras))
     else:
+        if arguments.extras:  # what .venv has is not installed again
+            packages = os.path.join("lib", "python{}.{}".format(*sys.version_info), "site-packages")
+            with open(os.path.join(venv, packages, "base.pth"), "w") as file:
+                file.write(os.path.join(ROOT, ".venv", packages))
         index = os.environ.get("TORCH_INDEX")
         pip(venv, TORCH, TORCH, *(["--extra-index-url", index] if index else []))
         pip(venv, lock, "-r", os.path.join(ROOT, lock))

@@ -153,6 +153,18 @@ def test_distances_stay_apart_in_half_precision() -> None:
     assert (encoded_SD.double() - exact_SD).abs().max() < 0.005
 
 
+def test_a_stream_goes_on_where_it_was_while_another_begins_anew() -> None:
+    made = block(positions="rope", memory=6)
+    c_BTD, outs = normal(2, 6, D_MODEL), []
+    with torch.no_grad():
+        first = made(c_BTD, Segment(torch.zeros(2), 6, cache={}), None)[1]
+        for seen in ([6, 6], [0, 6]):
+            state = first.clone()
+            there = Segment(torch.tensor(seen), 6, cache={})
+            outs.append(made(c_BTD.flip(1), there, state)[0])
+    torch.testing.assert_close(outs[0][1], outs[1][1], rtol=0, atol=1e-12)
+
+
 OPTIONS: list[dict[str, Any]] = [
     {"window": 4, "memory": 3},
     {"window": 4, "memory": 9},

@@ -106,6 +106,17 @@ def test_a_gated_block_activates_the_first_half() -> None:
     assert block.inner.bias is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "inside"),
+    [("adaptive_span", "attention"), ("all_attention", "attention"), ("routing", "local")],
+)
+def test_the_attention_within_a_kind_has_its_positions_and_norm(kind: str, inside: str) -> None:
+    block = slot_of(candidate(kind, positions="rope", qk_norm=True)).blocks[kind]
+    attention = getattr(block, inside)
+    assert (attention.positions, attention.u_HK) == ("rope", None)
+    assert attention.query_norm_K is not None
+
+
 def test_squared_relu_is_that() -> None:
     block = slot_of(candidate("dense", activation="relu2")).blocks["dense"]
     assert isinstance(block, DenseBlock)

@@ -132,7 +132,8 @@ def test_blocks_are_matched_by_the_record_of_their_places(
     )
     torch.testing.assert_close(found(ids_BT, found.initial_state(2))[0], wanted_BTD)
     # Other blocks of the same kinds begin otherwise, so they are another training.
-    other = part_of(whole, model_digest(parent), 0, 3, 1)
+    swapped = Parent(digest=model_digest(parent), blocks=(0, 3, 1))
+    other = part.model_copy(update={"parent": swapped})
     assert retrain_identity(plan, part) != retrain_identity(plan, other)
     away = part.model_copy(update={"parent": Parent(digest=model_digest(parent), blocks=(0, 1, 7))})
     for wrong, words in (

@@ -68,6 +68,8 @@ def test_a_teacher_shares_the_parts_and_carries_its_memories(parts: int) -> None
         found.append([*model.parameters(), *(one["kl_nats"] for one in told)])
         found[-1] += state.streams["teacher"].tensors().values()
         assert state.streams["teacher"].seen_B.tolist() == [8] * 5
+        step(state, tiny.batch(5, first=True))
+        assert state.streams["teacher"].seen_B.tolist() == [4] * 5, "an epoch begins"
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-12)
 
 

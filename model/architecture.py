@@ -165,15 +165,6 @@ class ArchitectureCosts(Section):
     times: tuple[TimedCost, ...] = Field(default=(), max_length=40)
 
 
-class Parent(Section):
-    """The trained model whose blocks these are."""
-
-    digest: str = Field(pattern="^[0-9a-f]{64}$", description="Of its folder (`model_digest`).")
-    blocks: tuple[Annotated[int, Field(ge=0, lt=4096)], ...] = Field(
-        max_length=4096, description="Per block, its place there."
-    )
-
-
 class Architecture(Section):
     """A derived model: one candidate per slot and all that is needed to build it."""
 
@@ -197,7 +188,6 @@ class Architecture(Section):
     tokenizer: TokenizerIdentity
     costs: ArchitectureCosts | None = None
     evidence: Evidence | None = None
-    parent: Parent | None = Field(default=None, description="Absent in a file where there is none.")
     provenance: dict[str, str] = Field(
         default_factory=dict, description="Where it comes from: run, seed, commit, ..."
     )
@@ -217,11 +207,6 @@ class Architecture(Section):
                 f"costs.key.mass: {len(self.costs.key.mass)} entries for "
                 f"{len(self.softmax.cutoffs) + 1} clusters"
             )
-        if self.parent is not None and len(self.parent.blocks) != len(self.blocks):
-            counts = f"{len(self.parent.blocks)} entries for {len(self.blocks)} blocks"
-            problems.append(f"parent.blocks: {counts}")
-        if self.parent is not None and self.tie_blocks is not None:
-            problems.append("parent: of blocks that share weights (tie_blocks) there is none")
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -233,9 +218,7 @@ class Architecture(Section):
 
     def to_json(self) -> str:
         """The file's text; the same architecture always gives the same bytes."""
-        absent = {"parent"} if self.parent is None else set[str]()
-        content = self.model_dump(mode="json", exclude=absent)
-        return json.dumps(content, indent=2, allow_nan=False) + "\n"
+        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str, source: str) -> "Architecture":

@@ -135,6 +135,7 @@ def _digest(architecture: Architecture) -> str:
 class Given:
     """A trained model from which a training takes something; `digest` is `model_digest`."""
 
+    folder: Path
     architecture: Architecture
     model: LanguageModel
     digest: str
@@ -158,7 +159,7 @@ def load_given(
         try:
             found[key] = _load_given(folder, like, written)
             if key == "start":
-                started(like, found[key])
+                started(_without_weights(like), [[block] for block in like.blocks], found[key])
         except ValueError as error:
             raise ValueError(f"retrain.{key}: {error}") from None
     return found
@@ -182,47 +183,39 @@ def _load_given(folder: Path, like: Architecture, written: Sequence[Path]) -> Gi
             f"{folder}: was trained with another tokenizer ({theirs}) than the experiment's "
             f"({ours}); give a model that was trained with the same text and data.tokenizer"
         )
-    return Given(architecture, load_model(folder), model_digest(folder))
+    return Given(folder, architecture, load_model(folder), model_digest(folder))
 
 
-def started(architecture: Architecture, given: Given) -> dict[str, Tensor]:
-    """The weights of a trained model under the names of another one, which begins with them.
+def started(
+    model: LanguageModel, slots: Sequence[Sequence[Candidate]], given: Given
+) -> dict[str, Tensor]:
+    """The weights of a trained model under the names of `model`, which has these candidates.
 
-    A block is the one at the place that `architecture.parent` names where it is of this model; else
-    both have the same number of blocks, in order. One that adds nothing may be in any place.
-    ValueError: kinds, options of the whole model or shapes differ.
+    Every candidate begins as the block in its place; one that adds nothing may be in any place.
+    ValueError: the number of blocks, kinds, options of the whole model or shapes differ.
     """
-    theirs, own, there = given.architecture, _without_weights(architecture), given.model.tied
-    for name in ("options", "tie_blocks"):
-        _check_equal(name, getattr(theirs, name), getattr(architecture, name))
+    theirs = given.architecture
+    _check_equal("number of blocks", len(theirs.blocks), len(slots))
+    _check_equal("options", theirs.options, model.options)
+    _check_equal("modules", len(given.model.slots), len(model.slots))
     tensors = given.model.state_dict()
     moved = {name: one for name, one in tensors.items() if not name.startswith("slots.")}
-    for block, place in enumerate(_places(architecture, given)):
-        ours, original = architecture.blocks[block], theirs.blocks[place]
-        if BLOCKS[ours.kind].adds_nothing:
-            continue
-        _check_equal(f"blocks[{block}]", original.kind, ours.kind)
-        for group in ("blocks", "norms", "factors"):
-            old = f"slots.{there.module_of(place)}.{group}.{original.label}."
-            new = f"slots.{own.tied.module_of(block)}.{group}.{ours.label}."
-            found = (name for name in tensors if name.startswith(old))
-            moved |= {new + name.removeprefix(old): tensors[name] for name in found}
-    shapes = [{name: tuple(t.shape) for name, t in of.items()} for of in (moved, own.state_dict())]
+    for place, (candidates, original) in enumerate(zip(slots, theirs.blocks, strict=True)):
+        module = model.tied.module_of(place)
+        for ours in candidates:
+            if BLOCKS[ours.kind].adds_nothing:
+                continue
+            _check_equal(f"blocks[{place}]", original.kind, ours.kind)
+            for group in ("blocks", "norms", "factors"):
+                old, new = (f"slots.{module}.{group}.{one.label}." for one in (original, ours))
+                found = (name for name in tensors if name.startswith(old))
+                moved |= {new + name.removeprefix(old): tensors[name] for name in found}
+    shapes = [
+        {name: tuple(t.shape) for name, t in of.items()} for of in (moved, model.state_dict())
+    ]
     for name in [*shapes[1], *shapes[0]]:
         _check_equal(name, *(of.get(name, "missing") for of in shapes))
     return moved
-
-
-def _places(architecture: Architecture, given: Given) -> Sequence[int]:
-    """Of each block the place of its weights in the model that is given."""
-    count, parent = len(given.architecture.blocks), architecture.parent
-    places: Sequence[int] = range(len(architecture.blocks))
-    if parent is not None and parent.digest == given.digest:
-        places = parent.blocks
-    elif len(places) != count:
-        _check_equal("number of blocks, without a record of their places", count, len(places))
-    _check_equal("places of the blocks", [at for at in places if at < count], [*places])
-    return places
 
 
 def _check_equal(what: str, theirs: object, ours: object) -> None:

@@ -40,7 +40,10 @@ class CompareConfig(Section):
         default=["interleaved", "interleaved_short", "random"],
         description="Any derive.method, or baselines that cost as much as the chosen layout: "
         "random; permuted: its blocks in another order; interleaved_short: fewer blocks; "
-        "interleaved_narrow: narrower feed-forward blocks; sandwich_k: sandwiches of every k.",
+        "interleaved_narrow: narrower feed-forward blocks; sandwich_k: sandwiches of every k. With "
+        "retrain.start: parent, the model itself; and what drops others of its blocks: drop_last, "
+        "drop_first, drop_spread, drop_cosine (those that change least), drop_prices (the cheapest "
+        "alone), drop_random.",
     )
     equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
         Field(
@@ -289,3 +292,13 @@ BASELINES: dict[str, Callable[[Matching], Sequence[Baseline]]] = {
     "interleaved_narrow": interleaved_narrow,
     "sandwich_k": sandwich_k,
 }
+# Of a model that shrank: rules of nas/dropping.py, and the model itself, which is not trained.
+DROPS = {
+    "drop_last": "last",
+    "drop_first": "first",
+    "drop_spread": "spread",
+    "drop_cosine": "cosine",
+    "drop_prices": "prices",
+    "drop_random": "at_random",
+}
+PARENT = "parent"

@@ -2,12 +2,24 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from model import Architecture, Evidence, Layout, Network, layout_letters
-from nas.baselines import BASELINES, TOLERANCE, Matching, NoBaseline, is_equal
+from model import (
+    Architecture,
+    Evidence,
+    LanguageModel,
+    Layout,
+    Network,
+    layout_letters,
+    load_architecture,
+    load_model,
+)
+from nas.baselines import BASELINES, DROPS, PARENT, TOLERANCE, Matching, NoBaseline, is_equal
+from nas.costs.budget import ROUNDING
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
-from nas.derivation.base import Derived
+from nas.derivation.base import Choice, Derived
 from pipeline.costs import cost_model
 from pipeline.derive import (
     architecture_of,
@@ -20,7 +32,8 @@ from pipeline.derive import (
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
 from pipeline.retrain import claim_retraining
-from pipeline.run_files import chosen_architecture
+from pipeline.run_files import chosen_architecture, read_result, result_of_model
+from pipeline.summary import parameter_count
 from training.run_dir import identity_hash
 from utils.kept import Kept
 from utils.screen import say
@@ -104,8 +117,9 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 class Entry:
     """One network of the comparison, by the layout that is trained.
 
-    The role is searched, chosen or baseline; `kinds` are the names in compare.baselines
-    that came to it; `share` of a baseline of equal cost is that cost over the chosen layout's.
+    The role is searched, chosen, baseline or parent, which is trained already; `kinds` are the
+    names in compare.baselines that came to it; `share` of a baseline of equal cost is that cost
+    over the chosen layout's.
     """
 
     architecture: Architecture
@@ -113,6 +127,11 @@ class Entry:
     kinds: list[str] = field(default_factory=list)
     share: float | None = None
     remarks: list[str] = field(default_factory=list)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is the model of retrain.start, as it is."""
+        return self.role == PARENT
 
     def remark(self, line: str) -> None:
         """Print a remark and keep it for the table."""
@@ -135,15 +154,24 @@ def entries_of(plan: RunPlan) -> list[Entry]:
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Entry(chosen, "searched" if searched else "chosen")]
     for kind in plan.experiment.compare.baselines:
+        if kind == PARENT:
+            architecture = load_architecture(_start_of(plan) / "architecture.json")
+            entries.append(Entry(architecture.model_copy(update={"name": PARENT}), PARENT, [kind]))
+            continue
         for architecture, share in _baselines(plan, entries, kind):
             _join(plan, entries, Entry(architecture, "baseline", [kind], share))
     others = {entry.architecture.name: entry.share for entry in entries[1:]}
     if shares := {name: share for name, share in others.items() if share is not None}:
         entries[0].remark(of_equal_cost(equal_cost(plan, chosen), shares))
     for seed in plan.experiment.compare.seeds:
-        for entry in entries:
+        for entry in to_train(entries):
             claim_retraining(plan.with_seed(seed), entry.architecture)
     return entries
+
+
+def to_train(entries: Sequence[Entry]) -> list[Entry]:
+    """All but the parent."""
+    return [entry for entry in entries if not entry.is_trained]
 
 
 def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
@@ -156,7 +184,7 @@ def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
 def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
     """Add a network; where it takes part already, its other name and its share are kept there."""
     for entry in entries:
-        if entry.architecture.network == new.architecture.network:
+        if _is_same(plan, entry, new):
             entry.kinds += new.kinds
             entry.share = entry.share if new.share is None else new.share
             if new.architecture.name != entry.architecture.name:
@@ -167,6 +195,33 @@ def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
     entries.append(new)
 
 
+def _start_of(plan: RunPlan) -> Path:
+    folder = plan.experiment.retrain.models().get("start")
+    if folder is None:
+        raise ValueError(f"compare.baselines: {PARENT} is the model of retrain.start; give it")
+    return folder
+
+
+def parent_model(plan: RunPlan) -> tuple[LanguageModel, dict[str, Any]]:
+    """The model of retrain.start, and what it comes to on the texts of this experiment."""
+    folder = _start_of(plan)
+    model, path = load_model(folder).to(plan.device), result_of_model(folder)
+    result = {
+        "parameters": parameter_count(model),
+        "flops_per_token": plan.flops_per_token(model),
+        "steps": None if path is None else read_result(path)["steps"],
+        **{split: plan.evaluate(model, plan.streams(split)).row() for split in ("valid", "test")},
+    }
+    return model, result
+
+
+def _is_same(plan: RunPlan, one: Entry, other: Entry) -> bool:
+    """Whether two are one training; of one network whose blocks begin otherwise they are two."""
+    if plan.experiment.retrain.start is not None:
+        return not other.is_trained and one.architecture.blocks == other.architecture.blocks
+    return one.architecture.network == other.architecture.network
+
+
 def _baselines(
     plan: RunPlan, entries: Sequence[Entry], kind: str
 ) -> list[tuple[Architecture, float | None]]:
@@ -175,6 +230,8 @@ def _baselines(
     if kind in PLACING and (kinds := missing_kinds(plan.candidates)):
         chosen.remark(f"{kind}: left out, as it needs {' and '.join(kinds)} among model.candidates")
         return []
+    if kind in DROPS:
+        return _dropping(plan, chosen, kind)
     if kind not in BASELINES:
         return [(derive(plan, method=kind), None)]
     wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
@@ -192,6 +249,28 @@ def _baselines(
             one.share,
         )
         for one in baselines
+    ]
+
+
+def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architecture, float | None]]:
+    """What a rule leaves of the parent of the chosen layout, at no more of the cost."""
+    from nas import dropping
+    from pipeline.sub_networks import parent_of
+
+    _, parent = parent_of(plan)
+    shares = matching(plan, chosen.architecture, frozenset(), 1)
+    layout_of = shares.request.networks.layout
+    asked = dropping.Dropping(
+        parent,
+        lambda choice: shares.predicted(layout_of(choice)) <= 1.0 + ROUNDING,
+        plan.experiment.compare.random_layouts,
+    )
+    rule: Callable[[dropping.Dropping], list[Choice]] = getattr(dropping, DROPS[kind])
+    layouts = [layout_of(choice) for choice in rule(asked)]
+    named = zip(layouts, shares.measured(layouts), strict=True)
+    return [
+        (architecture_of(plan, Derived(layout, Evidence(method=kind)), f"{kind}-{number}"), share)
+        for number, (layout, share) in enumerate(named)
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from data import DataConfig
 from model import build_model, layout_letters, load_architecture, load_model
-from nas.baselines import is_equal
+from nas.baselines import PARENT, is_equal
 from nas.statistics.intervals import (
     change_words,
     comparison_words,
@@ -18,7 +18,7 @@ from nas.statistics.intervals import (
     smallest_visible,
     verdict,
 )
-from pipeline.baselines import Entry
+from pipeline.baselines import Entry, parent_model, to_train
 from pipeline.costs import time_models
 from pipeline.derive import blind_caveats, network_hash, table_text
 from pipeline.experiment import Experiment, with_settings
@@ -130,8 +130,9 @@ def _times(row: Row, base: Row, key: str) -> float | None:
 
 
 def reference_of(entries: Sequence[Entry]) -> int:
-    """The place of the row that others are multiples of: `interleaved`, or else the first one."""
-    places = (at for at, entry in enumerate(entries) if "interleaved" in entry.kinds)
+    """The place of the row that others are multiples of: parent, interleaved, else the first."""
+    kinds = (PARENT, "interleaved")
+    places = (at for kind in kinds for at, one in enumerate(entries) if kind in one.kinds)
     return next(places, 0)
 
 
@@ -145,6 +146,12 @@ def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float
     share = chosen[key] / reference[key]
     change = change_words(nats[chosen["name"]], nats[reference["name"]])
     return f"{chosen['title']}: at {share:.2f}x of {reference['name']}'s {name}, {change}"
+
+
+def _after(results: Mapping[str, Results], chosen: str) -> str:
+    """How long the child of a parent was trained, where that is known; else nothing."""
+    steps = [results.get(name, [{}])[0].get("steps") for name in (chosen, PARENT)]
+    return f", after {steps[0] / steps[1]:.0%} of the parent's steps" if all(steps) else ""
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
@@ -169,6 +176,7 @@ def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, 
 def train_entries(plan: RunPlan, entries: Sequence[Entry], workers: int = 1) -> None:
     """Train every architecture with every seed, as `retrain_all` does it."""
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
+    entries = to_train(entries)
     retrain_all([(seeded, one.architecture) for seeded in plans for one in entries], workers)
 
 
@@ -177,12 +185,12 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     from report.comparison import read_comparison, text_table
 
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
-    results = {
+    results: dict[str, Results] = {
         entry.architecture.name: [
             read_result(seeded.retrain_folder(entry.architecture.name) / "result.json")
             for seeded in plans
         ]
-        for entry in entries
+        for entry in to_train(entries)
     }
     check_validations(results)
     if unlike := unlike_conditions(
@@ -195,6 +203,10 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
         for warning in blind_caveats(one.blocks, one.options):
             entries[0].remark(f"{one.name}: {warning}")
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
+    if any(entry.is_trained for entry in entries):
+        models[PARENT], result = parent_model(plan)
+        results[PARENT] = [result] * len(plans)
+        entries[0].remark("parent: one trained model as it is; its loss has no interval of its own")
     latencies = time_models(plan, models, trained=True)
     if learnt := list(dict.fromkeys(chain(*(model.learnt_costs for model in models.values())))):
         entries[0].remark(
@@ -209,7 +221,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     name, others = rows[0]["name"], {row["name"]: nats[row["name"]] for row in rows[1:]}
     blocks = chain(*(entry.architecture.blocks for entry in entries))
     table = {
-        "saving": saved(rows, reference, nats),
+        "saving": saved(rows, reference, nats) + _after(results, rows[0]["name"]),
         "verdict": "\n".join(verdict(nats[name], others)),
         "reference": reference["name"],
         "letters": {layout_letters([block]): block.kind for block in blocks},

@@ -25,8 +25,10 @@ from model.layout import layout_letters, legend
 from nas.costs.config import BudgetConfig
 from nas.derivation import (
     DERIVATIONS,
+    OF_MODEL,
     PLACING,
     RULES,
+    SEARCHLESS,
     TRAINED,
     method_of,
     reference_remedy,
@@ -78,20 +80,25 @@ def derivation(
         ValueError: the method cannot serve here, a training failed, or no layout keeps the budget.
         Stopped: a signal came while layouts were trained; everything is saved.
     """
-    seeds = config.searches or [plan.seed]
+    seeds, parent = config.searches or [plan.seed], None
     scores = SupernetScores(plan, seeds, config.score_tokens)
+    if config.method in OF_MODEL:
+        from pipeline.sub_networks import parent_of
+
+        whole, parent = parent_of(plan)
+        letters = config.reference or layout_letters(whole)
+        config = config.model_copy(update={"reference": letters})
     request = request_of(plan, config, _searches_read(plan, config, seeds))
     trainings = LayoutTrainings(plan, workers)
-    request = replace(
-        request, score=scores.score, train=train or trainings, foresee=trainings.foresee
-    )
+    request = replace(request, score=scores.score, train=train or trainings, parent=parent)
+    request = replace(request, foresee=trainings.foresee)
     budgeted, times = None, tuple[TimedCost, ...]()
     if config.budget.amounts:
         from nas.derivation.within_budget import BudgetedDerivation
         from pipeline.costs import cost_model
 
         costs, reference = cost_model(plan), reference_layout(request)
-        budget = costs.budget(config.budget.amounts, reference, config.reference)
+        budget = costs.budget(config.budget.amounts, reference, config.reference_name)
         budgeted = BudgetedDerivation(request, costs, budget)
         derived, times = budgeted.best()
     else:
@@ -120,7 +127,7 @@ def derivation(
 
 
 def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Sequence[int]:
-    if config.method in RULES:
+    if config.method in SEARCHLESS:
         return []
     if config.method in TRAINED and not config.searches:  # it serves without one too
         return [seed for seed in seeds if (plan.search_folder(seed) / "pi.npz").exists()]
@@ -134,7 +141,7 @@ def named_layout(name: str) -> dict[str, str]:
 
 def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
     """The layout whose costs are 1x; ValueError where derive.reference is none."""
-    name = request.config.reference
+    name = request.config.reference_name
     config = request.config.model_copy(update=named_layout(name))
     try:
         if name in DERIVATIONS and name not in PLACING:
@@ -223,11 +230,8 @@ def blind_caveats(layout: Layout, options: ModelOptions) -> tuple[str, ...]:
 
 
 def architecture_hash(architecture: Architecture) -> str:
-    """Hash of what is built and of whose blocks; evidence and provenance do not count."""
-    whose = {"parent"} if architecture.parent is not None else set[str]()
-    return identity_hash(
-        architecture.model_dump(mode="json", include=architecture.built_of | whose)
-    )
+    """Hash of what is built; evidence and provenance do not count."""
+    return identity_hash(architecture.model_dump(mode="json", include=architecture.built_of))
 
 
 def network_hash(architecture: Architecture) -> str:
@@ -281,20 +285,24 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
     derived = derivation.derived
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
-    table = run_dir / "architectures" / f"{architecture.name}.csv"
-    if derived.considered:
-        rows = considered_rows(derived.considered)
-        write_whole(table, csv_of(rows, list(rows[0])))
-    if derived.trained:
-        write_whole(table, csv_of(derived.trained, list(derived.trained[0])))
-        front = table.with_name(f"{table.stem}-front.csv")
-        write_whole(front, csv_of(derived.front, list(derived.front[0])))
+    tables = {
+        "": considered_rows(derived.considered) or derived.trained,
+        "-front": derived.front,
+        "-subsets": derived.subsets,
+        "-blocks": derived.prices,
+    }
+    for end, rows in tables.items():
+        if rows:
+            path = run_dir / "architectures" / f"{architecture.name}{end}.csv"
+            write_whole(path, csv_of(rows, list(rows[0])))
     write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture
 
 
 def considered_rows(considered: Sequence[Considered]) -> list[Row]:
     """All scored layouts in the order in which they were scored; differences paired by text."""
+    if not considered:
+        return []
     best = min((scored.score for scored in considered), key=lambda score: score.nats_per_token)
     rows = list[Row]()
     for scored in considered:
@@ -333,6 +341,8 @@ def weighed_text(derived: Derived) -> str:
         rows = sorted(considered_rows(derived.considered), key=lambda row: row["nats_per_token"])
         columns = ["layout", "log_pi", "nats_per_token", "above_best", "above_best_error"]
         return table_text(rows[:_SHOWN], columns)
+    if derived.subsets:
+        return table_text(derived.subsets[:_SHOWN], list(derived.subsets[0]))
     rows = sorted(derived.trained, key=lambda row: float(row["expected_nats"]))
     columns = ["layout", "length", "seed", "valid_nats", "expected_nats", "expected_sd", "rule"]
     expected = "expected: at full length, by all of these trainings; sd: its standard deviation"

@@ -15,7 +15,7 @@ from data.config import DataConfig
 from hpo.config import SweepConfig
 from model.blocks import Candidate
 from model.config import ModelConfig, SoftmaxConfig
-from nas.baselines import BASELINES, CompareConfig
+from nas.baselines import BASELINES, DROPS, PARENT, CompareConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS, TRAINED, context_problem, reference_remedy
 from nas.derivation.config import DeriveConfig
@@ -127,7 +127,7 @@ def _line(origin: str, key: Key, words: str) -> str:
 
 
 # What compare.baselines may name.
-BASELINE_NAMES = list(dict.fromkeys([*DERIVATIONS, *BASELINES]))
+BASELINE_NAMES = list(dict.fromkeys([*DERIVATIONS, *BASELINES, *DROPS, PARENT]))
 
 
 class Experiment(Section):
@@ -260,8 +260,8 @@ class Experiment(Section):
         written, problems = dict[str, str](), list[str]()
         if derive.method == "layout" and derive.layout is not None:
             written["layout"] = derive.layout
-        if derive.budget.amounts and derive.reference not in DERIVATIONS:
-            written["reference"] = derive.reference
+        if derive.budget.amounts and derive.reference_name not in DERIVATIONS:
+            written["reference"] = derive.reference_name
         for key, text in written.items():
             from nas.derivation.rules import written_layout
 

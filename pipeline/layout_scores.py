@@ -19,6 +19,7 @@ from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Layout, Mix, layout_letters
 from model.layout import legend
 from model.saving import tensors_digest
+from nas.derivation import OF_MODEL
 from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import draws, read_searches
 from nas.derivation.training import Length
@@ -211,6 +212,8 @@ class LayoutTrainings:
             fewer = [f"--set derive.{key}=1" for key, count in counts.items() if count > 1]
             less = [f"to train fewer: {' '.join(fewer)}"] if fewer else []
             less.append("to train none: --method argmax")
+            if derive.method in OF_MODEL:
+                less = ["to train none: --set derive.shrink.finalists=1"]
             say(f"{'; '.join(less)}; letters: {legend(self.plan.candidates)}")
             self._countdown = Countdown(0, self.workers)
         self._countdown.expect(half + full, half * _WORK["half"] + full)
@@ -261,11 +264,12 @@ class LayoutTrainings:
         if length == "full":
             return with_settings(self.plan.experiment, settings)
         steps = settings["retrain.steps"] = _half(self.plan)
+        method = self.plan.experiment.derive.method
         try:
             return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
         except ValueError as error:
             raise ValueError(
-                f"derive.method predictor: short trainings have {steps} steps, half of "
+                f"derive.method {method}: short trainings have {steps} steps, half of "
                 f"retrain.steps: {error}; give more steps, or what fits half of them"
             ) from None
 

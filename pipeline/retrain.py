@@ -110,7 +110,8 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     torch.manual_seed(plan.seed)
     model = build_model(architecture, dropout=plan.experiment.model.dropouts())
     if "start" in given:
-        model.load_state_dict(started(architecture, given["start"]))
+        slots = [[block] for block in architecture.blocks]
+        model.load_state_dict(started(model, slots, given["start"]))
     model.to(plan.device).train()
     stages = plan.stages
     config = stages.config

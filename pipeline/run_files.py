@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from data import Tokenizer, load_tokenizer
 from model.architecture import MODEL, check_model_folder
-from nas.derivation import RULES, SEARCHED, TRAINED
+from nas.derivation import SEARCHED, SEARCHLESS, TRAINED
 from pipeline.cli import INTERPRETER_IN_FILES, is_run_folder, resume_command
 from training.run_dir import is_claimed, read_rows
 from utils.files import append_line, read_object, why_not_ours
@@ -67,7 +67,7 @@ def check_searched(experiment: "Experiment", run: Path) -> None:
         path = search_folder(run, seed) / "pi.npz"
         if derive.method in SEARCHED or (derive.searches and derive.method in TRAINED):
             load_pi(path)
-        if derive.method not in RULES:
+        if derive.method not in SEARCHLESS:
             is_claimed(path.parent, experiment.search_identity(), text_read=False)
 
 

@@ -28,7 +28,11 @@ RULES = {
 }
 # By training layouts, with or without a search:
 TRAINED = {"predictor": "predictor.predictor", "trained": "trained.trained"}
-DERIVATIONS = SEARCHED | TRAINED | RULES
+# Of what a trained model has:
+OF_MODEL = {"shrink": "shrink.shrink"}
+DERIVATIONS = SEARCHED | TRAINED | RULES | OF_MODEL
+# What no search proposes for.
+SEARCHLESS = RULES | OF_MODEL
 # Rules that place attention and dense blocks.
 PLACING = tuple(rule for rule in RULES if rule not in ("random", "layout"))
 # What has nothing to go by where alpha did not learn: the order by pi is then arbitrary.

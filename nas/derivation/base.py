@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,6 +36,9 @@ from nas.derivation.training import (
 )
 from nas.statistics.paired_scores import Score
 from utils.screen import say
+
+if TYPE_CHECKING:
+    from nas.derivation.shrink import Parent
 
 Choice = tuple[int, ...]
 Train = Callable[[Sequence[Layout], Length, Sequence[int]], Sequence[float]]
@@ -132,6 +136,7 @@ class Request:
         foresee: is told what they will train at most, as `Trainings` is.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
         tie_blocks: slots so many apart share their weights; None: none do.
+        parent: the trained model that shrinks, for the method that asks for it.
     """
 
     config: DeriveConfig
@@ -146,6 +151,7 @@ class Request:
     alpha_learned: bool = True
     tie_blocks: int | None = None
     limits: tuple[Limit, ...] = ()
+    parent: "Parent | None" = None
 
     @cached_property
     def networks(self) -> Networks:
@@ -212,6 +218,8 @@ class Derived:
     ranked: tuple[Layout, ...] = ()
     trained: Sequence[Row] = ()
     front: Sequence[Row] = ()
+    subsets: Sequence[Row] = ()
+    prices: Sequence[Row] = ()
 
 
 def derived_by(

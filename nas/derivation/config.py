@@ -37,6 +37,27 @@ class TrainingsConfig(Section):
         return tuple(range(1, self.seeds + 1))
 
 
+class ShrinkConfig(Section):
+    """How the blocks of a trained model are chosen that stay (method shrink)."""
+
+    tokens: int = Field(
+        default=32_768, ge=64, description="Training tokens on which subsets are scored."
+    )
+    evaluations: int = Field(
+        default=5000,
+        ge=1,
+        le=1_000_000,
+        description="Most subsets that are scored: with more of them a greedy walk chooses which.",
+    )
+    finalists: int = Field(
+        default=3,
+        ge=1,
+        le=100,
+        description="Nearest subsets that are retrained for half of retrain.steps before the "
+        "choice; 1: none is.",
+    )
+
+
 class DeriveConfig(Section):
     """How a layout is chosen."""
 
@@ -44,7 +65,7 @@ class DeriveConfig(Section):
         default="trained",
         description="How the layout is chosen. trained, predictor: by training several; argmax, "
         "top_k, sampled, beam, evolution: from a search; interleaved, par, sandwich, random: by a "
-        "rule; layout: derive.layout.",
+        "rule; layout: derive.layout; shrink: by dropping blocks of retrain.start.",
     )
     searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
         default=None,
@@ -109,11 +130,13 @@ class DeriveConfig(Section):
         "token alone. Method layout ignores it.",
     )
     trainings: TrainingsConfig = TrainingsConfig()
+    shrink: ShrinkConfig = ShrinkConfig()
     budget: BudgetConfig = BudgetConfig()
-    reference: str = Field(
-        default="interleaved",
+    reference: str | None = Field(
+        default=None,
         max_length=1000,
-        description="budget: the layout that 1x refers to: a rule, or letters, e.g. 'a d a d'.",
+        description="budget: the layout that 1x refers to: a rule, or letters, e.g. 'a d a d'; "
+        "null: interleaved, of method shrink the model itself.",
     )
     fill: Literal["d_ffn"] | None = Field(
         default=None,
@@ -121,6 +144,11 @@ class DeriveConfig(Section):
         "factor.",
     )
     layout: str | None = Field(default=None, description="layout: its letters, e.g. 'a d a d i d'.")
+
+    @property
+    def reference_name(self) -> str:
+        """The layout of 1x, where no other one is given."""
+        return self.reference or "interleaved"
 
     @model_validator(mode="after")
     def _layout_is_given(self) -> "DeriveConfig":

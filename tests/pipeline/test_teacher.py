@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import compare
 import derive
 import retrain
-from model import Architecture, load_architecture, load_model
-from model.architecture import Parent, model_digest
+from model import load_architecture, load_model
+from model.architecture import model_digest
 from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_identity, retrain_trainer
 from tests.pipeline.conftest import plan_of
@@ -110,52 +110,33 @@ def test_a_training_starts_with_the_weights_of_its_model(
     assert result["valid"]["nats_per_token"] < wanted.nats_per_token
 
 
-def part_of(whole: Architecture, digest: str, *places: int) -> Architecture:
-    """Some of its blocks, under other labels."""
-    blocks = [whole.blocks[at].model_copy(update={"label": f"b{at}"}) for at in places]
-    parent = Parent(digest=digest, blocks=places)
-    return whole.model_copy(update={"blocks": tuple(blocks), "parent": parent, "name": "part"})
-
-
-def test_blocks_are_matched_by_the_record_of_their_places(
+def test_blocks_begin_as_those_in_their_places(
     parent: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
     plan = plan_of(experiment_file, tmp_path / "run", f"retrain.start={parent}")
     model, whole = load_model(parent), load_architecture(parent / "architecture.json")
-    assert "parent" not in json.loads(whole.to_json())
-    part = part_of(whole, model_digest(parent), 0, 1, 3)
-    assert Architecture.from_json(part.to_json(), "part") == part
-    found = retrain_trainer(plan, part).state.model.eval()
     ids_BT = torch.arange(14).view(2, 7)
     wanted_BTD, _, _ = model(
         ids_BT, model.initial_state(2), [[(0, None)], [(0, None)], [], [(0, None)]]
     )
-    torch.testing.assert_close(found(ids_BT, found.initial_state(2))[0], wanted_BTD)
-    # Other blocks of the same kinds begin otherwise, so they are another training.
-    swapped = Parent(digest=model_digest(parent), blocks=(0, 3, 1))
-    other = part.model_copy(update={"parent": swapped})
-    assert retrain_identity(plan, part) != retrain_identity(plan, other)
-    away = part.model_copy(update={"parent": Parent(digest=model_digest(parent), blocks=(0, 1, 7))})
-    for wrong, words in (
-        (part_of(whole, "0" * 64, 0, 1, 3), "without a record of their places: 4 in the model"),
-        (away, r"places of the blocks: \[0, 1\] in the"),
-        (replaced(part, 0, n_heads=4), r"slots\.0\.blocks\.b0\.u_HK: \(2, 8\) in .* \(4, 8\) here"),
-        (part_of(whole, "0" * 64, 1, 0, 3, 2), r"blocks\[0\]: attention in .*, dense here"),
-    ):
-        with pytest.raises(ValueError, match=f"retrain.start: .*{words}"):
-            retrain_trainer(plan, wrong)
-    # What adds nothing may be in the place of any block.
     identity = plan.candidates[2]
     assert identity.kind == "identity"
-    blocks = (*whole.blocks[:2], identity, whole.blocks[3])
-    less = retrain_trainer(plan, whole.model_copy(update={"blocks": blocks})).state.model.eval()
-    torch.testing.assert_close(less(ids_BT, less.initial_state(2))[0], wanted_BTD)
-
-
-def replaced(architecture: Architecture, block: int, **options: Any) -> Architecture:
-    blocks = list(architecture.blocks)
-    blocks[block] = blocks[block].model_copy(update=options)
-    return architecture.model_copy(update={"blocks": tuple(blocks)})
+    named = (one.model_copy(update={"label": f"b{at}"}) for at, one in enumerate(whole.blocks))
+    first, second, _, last = named
+    part = whole.model_copy(update={"blocks": (first, second, identity, last), "name": "part"})
+    found = retrain_trainer(plan, part).state.model.eval()
+    torch.testing.assert_close(found(ids_BT, found.initial_state(2))[0], wanted_BTD)
+    # Another place is another training.
+    moved = whole.model_copy(update={"blocks": (first, second, last, identity)})
+    assert retrain_identity(plan, part) != retrain_identity(plan, moved)
+    for wrong, words in (
+        (whole.blocks[:3], "number of blocks: 4 in the model"),
+        ((first.model_copy(update={"n_heads": 4}), *whole.blocks[1:]),
+         r"slots\.0\.blocks\.b0\.u_HK: \(2, 8\) in .* \(4, 8\) here"),
+        ((second, first, *whole.blocks[2:]), r"blocks\[0\]: attention in .*, dense here"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"retrain.start: .*{words}"):
+            retrain_trainer(plan, whole.model_copy(update={"blocks": wrong}))
 
 
 def test_every_baseline_has_the_teacher_and_the_comparison_says_which(

@@ -1,0 +1,96 @@
+"""Rules that say which blocks of a trained model to drop: `nas.baselines.DROPS` has their names.
+
+Each drops blocks until what is left costs no more than the chosen sub-network, and gives back what
+finds room again, so that it is maximal too.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nas.derivation.base import Choice
+from nas.derivation.shrink import Parent
+
+
+@dataclass(frozen=True)
+class Dropping:
+    """A parent, and what may be left of it.
+
+    `fits` says whether a sub-network costs no more than the chosen one; `wanted` is how many are.
+    """
+
+    parent: Parent
+    fits: Callable[[Choice], bool]
+    wanted: int = 1
+
+    @property
+    def places(self) -> list[int]:
+        """Where a block can be dropped."""
+        return [place for place, _ in self.parent.with_less(self.parent.whole)]
+
+    def without(self, places: Sequence[int]) -> Choice:
+        """The parent with nothing in these places."""
+        options = enumerate(self.parent.options)
+        return tuple(of[-1] if place in places else of[0] for place, of in options)
+
+    def by(self, first: Callable[[int], Sequence[int]]) -> Choice:
+        """Drop the least number of blocks that fits, of which `first` says the places."""
+        dropped = next(
+            places for count in range(len(self.places) + 1)
+            if self.fits(self.without(places := first(count)))
+        )  # fmt: skip
+        for place in reversed(dropped):
+            less = [one for one in dropped if one != place]
+            dropped = less if self.fits(self.without(less)) else dropped
+        return self.without(dropped)
+
+    def in_order(self, value: Callable[[int], float]) -> Choice:
+        """Drop those of least value first."""
+        order = sorted(self.places, key=lambda place: (value(place), place))
+        return self.by(lambda count: order[:count])
+
+
+def last(dropping: Dropping) -> list[Choice]:
+    """The last blocks."""
+    return [dropping.in_order(lambda place: -place)]
+
+
+def first(dropping: Dropping) -> list[Choice]:
+    """The first blocks."""
+    return [dropping.in_order(float)]
+
+
+def spread(dropping: Dropping) -> list[Choice]:
+    """Blocks at equal distances."""
+    places = dropping.places
+    return [
+        dropping.by(
+            lambda count: [places[(2 * n + 1) * len(places) // (2 * count)] for n in range(count)]
+        )
+    ]
+
+
+def cosine(dropping: Dropping) -> list[Choice]:
+    """Blocks whose output is most like their input (Men et al. 2024, arXiv 2403.03853, Eq. 1)."""
+    cosines = dropping.parent.cosines()
+    return [dropping.in_order(lambda place: -cosines[place])]
+
+
+def prices(dropping: Dropping) -> list[Choice]:
+    """Blocks that raise the KL least when each is dropped alone."""
+    dropped = dict(dropping.parent.with_less(dropping.parent.whole))
+    found = dropping.parent.distances([*dropped.values()])
+    return [dropping.in_order(lambda place: found[dropped[place]].kl_nats)]
+
+
+def at_random(dropping: Dropping) -> list[Choice]:
+    """Blocks in random order, each time others; the draws do not depend on the derivation."""
+
+    def drawn() -> Iterator[Choice]:
+        generator = np.random.default_rng(0)
+        for _ in range(1000):
+            rank = generator.permutation(len(dropping.parent.options))
+            yield dropping.in_order(lambda place, rank=rank: rank[place])  # type: ignore[misc]
+
+    return [*dict.fromkeys(drawn())][: dropping.wanted]

@@ -1,0 +1,53 @@
+"""What rules drop of a parent: as little as the limit asks for, and what they name."""
+
+import pytest
+
+from model import layout_letters
+from nas import dropping
+from nas.baselines import DROPS
+from nas.costs.budget import Limit
+from nas.derivation.base import Choice
+from nas.dropping import Dropping
+from tests.nas.derivation.test_shrink import FLOPS, Made, request_of
+
+
+def left(rule: str, letters: str = "adadadad", most: float = 12.0, wanted: int = 1) -> list[str]:
+    """What a rule leaves, in letters."""
+    made = Made(letters)
+    request = request_of(made, Limit(FLOPS, most))
+    asked = Dropping(made.parent, request.allowed, wanted)
+    found: list[Choice] = getattr(dropping, DROPS[rule])(asked)
+    for choice in found:
+        assert request.allowed(choice)
+        more = [one for _, one in made.parent.with_more(choice)]
+        assert not any(map(request.allowed, more)), "a block could be given back"
+    return [layout_letters(request.networks.layout(one)).replace(" ", "") for one in found]
+
+
+@pytest.mark.parametrize(
+    ("rule", "most", "wanted"),
+    [
+        ("drop_last", 12.0, "adadiiii"),
+        ("drop_last", 13.0, "adadidii"),  # a dense block of the four has room
+        ("drop_first", 12.0, "iiiiadad"),
+        ("drop_spread", 12.0, "idididad"),
+    ],
+)
+def test_a_rule_drops_where_it_says(rule: str, most: float, wanted: str) -> None:
+    assert left(rule, most=most) == [wanted]
+
+
+def test_what_is_worth_least_alone_goes_first() -> None:
+    made = Made("adadadad")
+    order = sorted(range(8), key=lambda place: made.alone_L[place])
+    for rule in ("drop_cosine", "drop_prices"):
+        (found,) = left(rule)
+        dropped = {place for place in range(8) if found[place] == "i"}
+        assert dropped <= set(order[: len(dropped) + 2])
+    assert left("drop_cosine") == left("drop_prices")
+
+
+def test_random_subsets_are_others_each_time_and_the_same_again() -> None:
+    found = left("drop_random", wanted=4)
+    assert len(set(found)) == 4
+    assert left("drop_random", wanted=2) == found[:2]

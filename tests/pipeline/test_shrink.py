@@ -1,0 +1,239 @@
+"""Shrinking a trained model: its sub-networks' scores, the derivation, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import compare
+import derive
+import retrain
+from model import LanguageModel, load_architecture, load_model
+from nas.baselines import DROPS
+from pipeline import layout_scores
+from pipeline.plan import RunPlan
+from pipeline.sub_networks import SubNetworks, parent_of
+from report.page import write_report
+from tests.pipeline.conftest import plan_of
+from tests.runs import Capture, refused, run, run_jobs_here, settings
+
+SHRINK = ("--method", "shrink")
+FEW = settings("retrain.steps=12", "run.validate_every=6", "retrain.optimiser.warmup_steps=1",
+               "derive.budget.flops=0.8x", "derive.shrink.tokens=256",
+               "derive.shrink.finalists=2")  # fmt: skip
+
+
+@pytest.fixture
+def parent(undisturbed: Path, experiment_file: Path, tmp_path: Path) -> Path:
+    """The folder of a model that was trained on the text of `experiment_file`."""
+    trained = undisturbed / "retrain/layout-adad/seed-0"
+    shutil.copytree(trained / "model", tmp_path / "p")
+    shutil.copy(trained / "result.json", tmp_path / "p")
+    return tmp_path / "p"
+
+
+def sub_networks(plan: RunPlan) -> tuple[SubNetworks, list[tuple[int, ...]]]:
+    """The scores of a plan's parent, and its options."""
+    _, parent = parent_of(plan)
+    scores = parent.distances.__self__  # type: ignore[attr-defined]
+    assert isinstance(scores, SubNetworks)
+    return scores, [tuple(of_place) for of_place in parent.options]
+
+
+@pytest.mark.parametrize("more", [[], ["model.token_shift=true"], ["model.positions=rope"]])
+def test_a_score_is_that_of_the_network_built_alone(
+    more: list[str], parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    """By memories of its own and all words' probabilities, in float64 to 1e-10."""
+    texts = [f"retrain.start={parent}", "derive.shrink.tokens=256", *more]
+    if more:
+        run(retrain, experiment_file, "--run", tmp_path / "o", "--layout", "a d a d",
+            *settings(*more, "retrain.steps=8", "retrain.optimiser.warmup_steps=1"))  # fmt: skip
+        texts[0] = f"retrain.start={tmp_path / 'o/retrain/layout-adad/seed-0/model'}"
+    plan = plan_of(experiment_file, tmp_path / "run", *texts)
+    scores, options = sub_networks(plan)
+    assert options == [(0, 2), (1, 2)] * 2
+    scores._net.double()
+    choices = [(0, 1, 0, 1), (0, 1, 2, 1), (2, 1, 0, 2), (0, 2, 2, 2), (2, 2, 2, 2)]
+    found = scores.distances(choices)
+    model = load_model(scores.given.folder).double()
+    whole = hidden(model, scores, (0, 1, 0, 1))
+    for choice in choices:
+        kl, nats = list[torch.Tensor](), list[torch.Tensor]()
+        for taught, h, batch in zip(
+            whole, hidden(model, scores, choice), scores._batches, strict=True
+        ):
+            wanted, log_p = model.log_prob(taught), model.log_prob(h)
+            kl.append((wanted.exp() * (wanted - log_p)).sum(-1))
+            nats.append(-log_p.gather(-1, batch.target_BT[..., None])[..., 0])
+        for score, values in ((found[choice].kl, kl), (found[choice].nats, nats)):
+            scored = torch.stack(values[1:])
+            assert score.nats_per_token == pytest.approx(scored.mean().item(), abs=1e-10)
+            assert score.tokens == scored.numel()
+    assert found[choices[0]].kl_nats == 0
+
+
+def hidden(
+    model: LanguageModel, scores: SubNetworks, choice: tuple[int, ...]
+) -> list[torch.Tensor]:
+    """Hidden states of the model's own forward pass with inputs in its memories."""
+    mix = [[] if k == 2 else [(0, None)] for k in choice]
+    state, found = model.initial_state(len(scores._batches[0].input_BT)), list[torch.Tensor]()
+    with torch.no_grad():
+        for batch in scores._batches:
+            h_BTD, state, _ = model(batch.input_BT, state, mix)
+            found.append(h_BTD)
+    return found
+
+
+def test_scores_are_of_text_that_training_would_have_read_next(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    texts = (f"retrain.start={parent}", "derive.shrink.tokens=256")
+    scores, _ = sub_networks(plan_of(experiment_file, tmp_path / "run", *texts))
+    steps, batches = scores.plan.stages.steps, scores.plan.training_batches()
+    assert len(scores._batches) == 1 + round(256 / (batches.streams * batches.width)) > 2
+    assert torch.equal(scores._batches[0].input_BT, batches.batch(steps).input_BT)
+
+
+def test_what_begins_alike_is_computed_once_and_nothing_is_scored_twice(
+    parent: Path, experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = (f"retrain.start={parent}", "derive.shrink.tokens=256")
+    plan = plan_of(experiment_file, tmp_path / "run", *texts)
+    scores, _ = sub_networks(plan)
+    assert scores._taught
+    passed = list[tuple[int, int]]()
+    through = SubNetworks._through
+
+    def counted(self: SubNetworks, place: int, k: int, x_NBTD: Any) -> Any:
+        passed.append((place, k))
+        return through(self, place, k, x_NBTD)
+
+    monkeypatch.setattr(SubNetworks, "_through", counted)
+    first = scores.distances([(0, 1, 2, 2), (0, 1, 0, 1), (0, 1, 0, 2)])
+    assert passed == [(0, 0), (1, 1), (2, 0), (3, 1), (3, 2), (2, 2), (3, 2)]
+    passed.clear()
+    again, _ = sub_networks(plan)
+    found = again.distances([(0, 1, 2, 2)])[0, 1, 2, 2]
+    assert not passed
+    assert found.kl_nats == first[0, 1, 2, 2].kl_nats
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the trainings, which run in this process."""
+    names = list[str]()
+
+    def run_here(jobs: Any, **how: Any) -> None:
+        names.extend(job.name for job in jobs)
+        run_jobs_here(jobs, **how)
+
+    monkeypatch.setattr(layout_scores, "run_all", run_here)
+    return names
+
+
+def test_a_model_shrinks_and_its_child_is_retrained_from_it(
+    parent: Path, experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture
+) -> None:
+    folder = tmp_path / "small"
+    given = [*FEW, *settings(f"retrain.start={parent}", f"retrain.teacher={parent}")]
+    arguments = [experiment_file, "--run", folder, *given]
+    run(derive, *arguments, *SHRINK)
+    out = capsys.readouterr().out
+    chosen = load_architecture(folder / "architecture.json")
+    assert chosen.name == "shrink-flops0.8x"
+    assert chosen.evidence is not None
+    assert chosen.evidence.method.startswith("shrink: all 3 maximal subsets by KL on 256")
+    assert chosen.evidence.budget is not None
+    assert chosen.evidence.budget.startswith("flops 0.8x of a d a d (")
+    subsets = (folder / "architectures/shrink-flops0.8x-subsets.csv").read_text().splitlines()
+    blocks = (folder / "architectures/shrink-flops0.8x-blocks.csv").read_text().splitlines()
+    assert blocks[0] == "block,label,kl_nats,nats_more,flops"
+    assert len(blocks) == 5
+    assert subsets[1].startswith(chosen.letters())
+    assert "recovered nats" in out
+    assert len(jobs) == 2
+    run(derive, *arguments, *SHRINK)
+    assert len(jobs) == 2
+    run(retrain, folder, *given)
+    result = json.loads((folder / "model/result.json").read_text())
+    assert result["layout"] == chosen.letters()
+    assert result["start"]["digest"] == result["teacher"]["digest"]
+    model = load_model(folder / "model")
+    assert sum(block.kind == "identity" for block in chosen.blocks) == 1
+    assert next(model.parameters()).isfinite().all()
+
+
+Fault = Callable[[Path, Path], list[str]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([], "retrain.start: method shrink needs the model folder that is to shrink"),
+        (["retrain.start={parent}", "model.candidates=[attention, dense]"],
+         "model.candidates: method shrink drops blocks; add identity"),
+        (["retrain.start={parent}", "model.n_blocks=6"],
+         "retrain.start: has 4 blocks, model.n_blocks is 6; give as many"),
+        (["retrain.start={parent}", "model.n_heads=4"],
+         "retrain.start: block 0 ("),
+        (["retrain.start={parent}", "derive.shrink.tokens=1000000"],
+         "derive.shrink.tokens: 1000000 and a segment before them are more than"),
+        (["retrain.start={parent}", "derive.shrink.finalists=4"],
+         "derive.shrink.finalists: 4, but 3 subsets of the parent's blocks are within"),
+        (["retrain.start={parent}", "derive.budget.flops=0.01x"],
+         "derive.budget.flops: no layout is within"),
+        (["retrain.start={parent}", "derive.budget.flops=1.5x"],
+         "derive.least_context 1: the parent itself is within it; give less"),
+        (["retrain.start={parent}", "model.token_shift=true"],
+         "retrain.start: options: "),
+    ],
+)  # fmt: skip
+def test_a_parent_that_cannot_shrink_is_refused_and_nothing_is_written(
+    texts: list[str], words: str, parent: Path, experiment_file: Path, tmp_path: Path,
+    capsys: Capture,
+) -> None:  # fmt: skip
+    given = [text.format(parent=parent) for text in texts]
+    said = refused(derive, capsys, experiment_file, "--run", tmp_path / "small", *SHRINK, *FEW,
+                   *settings(*given))  # fmt: skip
+    assert words in said
+    assert not (tmp_path / "small/architecture.json").exists()
+    assert not (tmp_path / "small/trainings").exists()
+
+
+def test_a_child_is_compared_with_its_parent_and_other_subsets(
+    parent: Path, experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture
+) -> None:
+    """Subsets of one network are other trainings, as their blocks begin otherwise."""
+    folder, drops = tmp_path / "small", ", ".join(DROPS)
+    given = [*FEW, *settings(
+        f"retrain.start={parent}", f"retrain.teacher={parent}", "derive.shrink.finalists=1",
+        f"compare.baselines=[parent, {drops}]", "compare.seeds=[0, 1]", "costs.take_unsure=true",
+        "compare.random_layouts=2", "derive.budget.flops=0.6x",
+    )]  # fmt: skip
+    run(derive, experiment_file, "--run", folder, *given, *SHRINK)
+    run(compare, folder, *given)
+    said = capsys.readouterr().out
+    table = json.loads((folder / "comparison.json").read_text())
+    rows = {row["name"]: row for row in table["rows"]}
+    chosen = table["rows"][0]["name"]
+    assert chosen == "shrink-flops0.6x"
+    assert table["reference"] == "parent"
+    assert table["saving"].endswith(", after 48% of the parent's steps")
+    assert len({row["layout"] for row in table["rows"]}) == len(rows) >= 4
+    for name, row in rows.items():
+        assert name == "parent" or row["flops_per_token"] <= rows[chosen]["flops_per_token"] * 1.001
+    plan = plan_of(experiment_file, tmp_path / "other")
+    wanted = plan.evaluate(load_model(parent), plan.streams("test")).nats_per_token
+    assert rows["parent"]["nats_per_token"] == pytest.approx(wanted)
+    assert not (folder / "retrain/parent").exists()
+    assert all(result["start"] for name in rows if name != "parent"
+               for result in table["results"][name])  # fmt: skip
+    assert "x of parent's FLOPs" in said or "x of parent's latency" in said
+    assert "every layout started from layout-adad" in said
+    write_report(folder)

@@ -62,7 +62,7 @@ class _Pair:
         What a tail adds is its probability by the teacher times the KL within it.
         """
         alike = self.student.bounds == self.teacher.bounds
-        log_probs = self._by_cluster if alike else self._of_all
+        log_probs = self.log_probs if alike else self._of_all
         with torch.no_grad():
             wanted_RE, wanted_tails = log_probs(self.teacher, taught_RD)
         found_RE, found_tails = log_probs(self.student, h_RD)
@@ -73,7 +73,7 @@ class _Pair:
             total = total + (probability_RV * (wanted_RV - found_RV)).sum()
         return total
 
-    def _by_cluster(self, softmax: AdaptiveSoftmax, h_RD: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def log_probs(self, softmax: AdaptiveSoftmax, h_RD: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Log-probabilities of the head's entries, and of the words within each tail.
 
         With p of a tail and p(w) within it at temperature 1, the tail has in proportion
@@ -93,6 +93,57 @@ class _Pair:
     def _of_all(self, softmax: AdaptiveSoftmax, h_RD: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Log-probabilities of all words."""
         return (softmax.log_prob(h_RD) / self.temperature).log_softmax(-1), []
+
+
+@dataclass(frozen=True)
+class TaughtRows:
+    """A teacher's predictions of N tokens, as far as KLs from it under the same softmax need them.
+
+    The teacher's mean of another's log-probabilities is m h - log Z - sum_j p_j log Z_j: logits are
+    linear in the hidden states h, so of the teacher's V probabilities only the mean row m of the
+    tables is kept, and those p_j of the tails.
+    """
+
+    softmax: AdaptiveSoftmax
+    mean_ND: Tensor
+    tail_NJ: Tensor
+    entropy_N: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, softmax: AdaptiveSoftmax, taught_ND: Tensor) -> "TaughtRows":
+        """Those of a teacher's hidden states."""
+        pair, words = _Pair(softmax, softmax, 1.0), softmax.bounds[0]
+        parts = list[tuple[Tensor, Tensor, Tensor]]()
+        for (taught_RD,) in pair.rows(taught_ND):
+            entry_RE, tails = pair.log_probs(softmax, taught_RD)
+            mean_RD, entropy_R = entry_RE.exp() @ softmax.head, -_mean(entry_RE, entry_RE)
+            if softmax.head_projection is not None:
+                mean_RD = mean_RD @ softmax.head_projection
+            of_tails = zip(tails, softmax.tables, softmax.projections, strict=True)
+            for tail, (word_RV, table, projection) in enumerate(of_tails, words):
+                word_RV = word_RV + entry_RE[:, tail, None]
+                mean_RD = mean_RD + word_RV.exp() @ table @ projection
+                entropy_R -= _mean(word_RV, word_RV - entry_RE[:, tail, None])
+            parts.append((mean_RD, entry_RE[:, words:].exp(), entropy_R))
+        return cls(softmax, *(torch.cat(part) for part in zip(*parts, strict=True)))
+
+    @torch.no_grad()
+    def kl(self, h_ND: Tensor) -> Tensor:
+        """KL(teacher || what has these hidden states) in nats, of each token (N,)."""
+        softmax, parts = self.softmax, list[Tensor]()
+        for h_RD, mean_RD, tail_RJ in _Pair(softmax, softmax, 1.0).rows(
+            h_ND, self.mean_ND, self.tail_NJ
+        ):
+            kl_R = softmax.head_logits(h_RD).logsumexp(-1) - (mean_RD * h_RD).sum(-1)
+            for tail, probability_R in enumerate(tail_RJ.unbind(-1)):
+                kl_R = kl_R + probability_R * softmax.tail_logits(tail, h_RD).logsumexp(-1)
+            parts.append(kl_R)
+        return torch.cat(parts) - self.entropy_N
+
+
+def _mean(log_prob_RV: Tensor, value_RV: Tensor) -> Tensor:
+    return (log_prob_RV.exp() * value_RV).sum(-1)
 
 
 class _SumOfKL(torch.autograd.Function):

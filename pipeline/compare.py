@@ -150,8 +150,9 @@ def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float
 
 def _after(results: Mapping[str, Results], chosen: str) -> str:
     """How long the child of a parent was trained, where that is known; else nothing."""
-    steps = [results.get(name, [{}])[0].get("steps") for name in (chosen, PARENT)]
-    return f", after {steps[0] / steps[1]:.0%} of the parent's steps" if all(steps) else ""
+    of_parent = results[PARENT][0]["steps"] if PARENT in results else None
+    part = results[chosen][0]["steps"] / of_parent if of_parent else None
+    return "" if part is None else f", after {part:.0%} of the parent's steps"
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:

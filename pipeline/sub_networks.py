@@ -20,7 +20,7 @@ from torch import Tensor
 
 from data.batching import Batch
 from model import BLOCKS, Evidence, LanguageModel, Layout, load_architecture
-from model.distillation import mean_kl
+from model.distillation import TaughtRows
 from model.layout import block_options
 from model.saving import Given, load_given, started
 from model.state import Segment, StreamState
@@ -161,12 +161,12 @@ class SubNetworks:
 
     def _measured(self, x_NBTD: Sequence[Tensor]) -> list[list[list[float]]]:
         """Sums of KL and of nats, segments x streams; the first segment does not count."""
-        kl, nats, softmax = list[list[float]](), list[list[float]](), self._net.softmax
+        kl, nats = list[list[float]](), list[list[float]]()
         scored = zip(x_NBTD, self._taught, self._batches, strict=True)
-        for x_BTD, taught_BTD, batch in [*scored][1:]:
-            h_BTD, tokens = self._net.norm(x_BTD), batch.target_BT.shape[1]
-            rows = zip(h_BTD, taught_BTD, strict=True)
-            kl.append([tokens * float(mean_kl(softmax, h, softmax, taught)) for h, taught in rows])
+        for x_BTD, taught, batch in [*scored][1:]:
+            h_BTD = self._net.norm(x_BTD)
+            kl_BT = taught.kl(h_BTD.flatten(0, 1)).view(batch.target_BT.shape)
+            kl.append(kl_BT.double().sum(dim=1).tolist())
             nats.append(self._net.nll(h_BTD, batch.target_BT).double().sum(dim=1).tolist())
         return [kl, nats]
 
@@ -224,12 +224,13 @@ class SubNetworks:
         return [self._net.tables.embed(batch.input_BT) for batch in self._batches]
 
     @cached_property
-    def _taught(self) -> list[Tensor]:
-        """The parent's own hidden states."""
+    def _taught(self) -> list[TaughtRows]:
+        """The parent's own predictions."""
         x_NBTD = self._embedded
         for place, of_place in enumerate(self.options):
             x_NBTD = self._through(place, of_place[0], x_NBTD)
-        return [self._net.norm(x_BTD) for x_BTD in x_NBTD]
+        rows = (self._net.norm(x_BTD).flatten(0, 1) for x_BTD in x_NBTD)
+        return [TaughtRows.of(self._net.softmax, row_ND) for row_ND in rows]
 
     @cached_property
     def _kept(self) -> Kept:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from model import SoftmaxConfig, distillation
-from model.distillation import Lesson, Teacher, mean_kl
+from model.distillation import Lesson, TaughtRows, Teacher, mean_kl
 from model.softmax import AdaptiveSoftmax
 from model.state import StreamState
 from tests.model import tiny
@@ -66,6 +66,23 @@ def test_kl_and_its_gradient_are_those_of_the_definition(
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
     with torch.no_grad():
         torch.testing.assert_close(mean_kl(*pair), wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1000])
+@pytest.mark.parametrize("d_embedding", [None, 5])
+@pytest.mark.parametrize("cutoffs", [cuts[0] for cuts in CUTS], ids=str)
+def test_kls_under_one_softmax_need_no_probabilities_of_the_teacher(
+    cutoffs: tuple[int, ...], d_embedding: int | None, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distillation, "_MOST_ENTRIES", rows * V)
+    softmax = softmax_of(cutoffs, 0, d_embedding)
+    h_ND, taught_ND = normal(12, D), normal(12, D, seed=5)
+    found_N = TaughtRows.of(softmax, taught_ND).kl(h_ND)
+    for row in range(12):
+        one = slice(row, row + 1)
+        wanted = direct(softmax, h_ND[one], softmax, taught_ND[one], 1.0)
+        assert float(wanted.detach()) > 0.05
+        torch.testing.assert_close(found_N[row], wanted, rtol=0, atol=1e-10)
 
 
 def test_a_model_is_at_no_distance_from_itself() -> None:

@@ -92,12 +92,9 @@ def exchange(ranks: Ranks) -> None:
         assert torch.equal(ranks.gather(whole[ranks.rows(5)]), whole)
     assert [ranks.count(5), ranks.rows(5).start] == [[2, 0], [3, 2]][me]
     assert ranks.total([1.0, me]) == [2.0, 1.0]
-    assert ranks.all_equal(7)
-    assert not ranks.all_equal(me)
+    assert ranks.all_say(7 + me) == [7, 8]
     assert ranks.all_max_async(3 + me)() == 4
-    assert ranks.first_message(None) is None
-    assert ranks.first_message("zwei €" if me else None) == "zwei €"
-    assert ranks.first_message(f"of {me}") == "of 0"
+    assert ranks.all_say("zwei €" if me else None) == [None, "zwei €"]
     assert ranks.broadcast_str(None if me else "a\nb") == "a\nb"
     ranks.seed(0)
     numbers = ranks.gather(torch.rand(1, 3))

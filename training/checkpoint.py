@@ -237,7 +237,8 @@ class Checkpoints:
         found = None
         if self._last.exists():
             found = read_checkpoint(self._last, self.identity, self.ranks)
-        if not self.ranks.all_equal(0 if found is None else found.header["step"]):
+        steps = self.ranks.all_say(None if found is None else found.header["step"])
+        if len(set(steps)) > 1:
             raise ValueError(
                 f"{self.folder}: the processes found different checkpoints there; all machines "
                 "must see the same run folder"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from utils.cores import usable_cores
 STEP_PATIENCE = timedelta(seconds=45)
 PATIENCE = timedelta(minutes=30)
 BUCKET_BYTES = 25 * 2**20
+T = TypeVar("T")
 
 
 @contextmanager
@@ -133,49 +135,33 @@ class Ranks:
         """Go on when all ranks have come here."""
         self.total([0.0])
 
-    def all_equal(self, number: int) -> bool:
-        """Whether all ranks have the same number."""
-        mine_2 = torch.tensor([number, -number])
-        largest_2 = mine_2.clone()
-        if self.world > 1:
-            with _or_lost():
-                dist.all_reduce(largest_2, dist.ReduceOp.MAX)
-        return int(largest_2[0]) == -int(largest_2[1])
+    def all_say(self, value: T) -> list[T]:
+        """What every rank has to say, in their order."""
+        if self.world == 1:
+            return [value]
+        said: list[Any] = [None] * self.world
+        with _or_lost():
+            dist.all_gather_object(said, value)
+        return said
 
     def gather(self, tensor: Tensor) -> Tensor:
         """The rows of all ranks in order, on the CPU where there are several ranks."""
         if self.world == 1:
             return tensor
         parts = []
-        for rank, count in enumerate(self.total(self._mine(len(tensor)))):
-            part = tensor.new_empty(int(count), *tensor.shape[1:])
+        for rank, count in enumerate(self.all_say(len(tensor))):
+            part = tensor.new_empty(count, *tensor.shape[1:])
             part = tensor.contiguous() if rank == self.rank else part
             with _or_lost():
                 dist.broadcast(part, src=rank)
             parts.append(part.cpu())
         return torch.cat(parts)
 
-    def first_message(self, text: str | None) -> str | None:
-        """What the lowest rank says that has something to say."""
-        if self.world == 1:
-            return text
-        speaks = self.total(self._mine(int(text is not None)))
-        return self.broadcast_str(text, speaks.index(1)) if 1 in speaks else None
-
-    def broadcast_str(self, text: str | None, source: int = 0) -> str:
-        """The text of one rank, on all ranks."""
-        if self.world == 1:
-            assert text is not None
-            return text
-        data = text.encode() if text is not None and self.rank == source else b""
-        length = int(sum(self.total([len(data)])))
-        content = torch.zeros(length, dtype=torch.uint8)
-        if data:
-            content.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        if length:
-            with _or_lost():
-                dist.broadcast(content, src=source)
-        return content.numpy().tobytes().decode()
+    def broadcast_str(self, text: str | None) -> str:
+        """The text of the first rank, on all ranks."""
+        first = self.all_say(text)[0]
+        assert first is not None
+        return first
 
     def leave(self) -> None:
         """Wait for all, when nothing else is exchanged any more.
@@ -184,10 +170,6 @@ class Ranks:
         interpreter's end, also with the group destroyed before (seen in 4 of 12 runs).
         """
         self.wait()
-
-    def _mine(self, number: int) -> list[int]:
-        """The number in this rank's place of a list with one for each, the others 0."""
-        return [number if rank == self.rank else 0 for rank in range(self.world)]
 
 
 ALONE = Ranks()

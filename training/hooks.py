@@ -194,8 +194,7 @@ def check_finite(state: TrainState, loss_nats: float, ranks: Ranks) -> None:
 
     Diverged names the step, the tensor and what to try.
     """
-    problem = ranks.first_message(_divergence(state, loss_nats))
-    if problem is not None:
+    for problem in filter(None, ranks.all_say(_divergence(state, loss_nats))):
         raise Diverged(
             f"diverged at step {state.step}: {problem}; lower optimiser.lr, raise "
             "optimiser.warmup_steps or give a lower optimiser.clip_norm, in another --run directory"

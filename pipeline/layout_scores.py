@@ -29,7 +29,7 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan
 from pipeline.run_files import read_result, remove_weights
-from training.checkpoint import LAST, read_weights, restore_weights
+from training.checkpoint import LAST, read_header, read_tensors, restore_weights
 from training.evaluation import evaluate_cells
 from training.run_dir import claim, identity_hash, machine, source_digest
 from training.signals import StopRequest
@@ -172,16 +172,14 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
     """The SuperNet of the finished search with the plan's seed, at its last step."""
     seed = plan.seed
     path = plan.searched_folder(seed) / LAST
+    if not path.exists() or read_header(path)["step"] != plan.search_steps:
+        raise ValueError(
+            f"{path}: not found, or not of the last step; the SuperNet's weights are needed: run "
+            f"search.py with run.seed={seed} first"
+        )
     alpha_LC = nn.Parameter(torch.zeros(len(plan.slots), len(plan.candidates)))
     state = TrainState(plan.supernet(), {}, {}, {"alpha": alpha_LC})
-    try:
-        identity = identity_hash(plan.search_identity)
-        restore_weights(state, read_weights(path, identity, plan.search_steps))
-    except FileNotFoundError:
-        raise ValueError(
-            f"{path}: not found; the SuperNet's weights are needed: run search.py with "
-            f"run.seed={seed} first"
-        ) from None
+    restore_weights(state, read_tensors(path))
     return state.model.eval()
 
 

@@ -102,21 +102,6 @@ def test_a_torn_last_line_of_the_metrics_is_cut_and_another_one_is_refused(
     assert_same(undisturbed / SEARCH, half_way / SEARCH)
 
 
-def test_a_folder_that_lost_its_identity_is_not_signed_by_another_experiment(
-    experiment_file: Path, half_way: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its checkpoints say whose it is; signed by another, it would lock its owner out."""
-    identity = half_way / SEARCH / "identity.json"
-    before = identity.read_text()
-    identity.unlink()
-    other = settings("search.optimiser.lr=0.001")
-    line = refused(search, capsys, experiment_file, "--run", half_way, *other)
-    assert "belongs to another experiment" in line
-    assert not identity.exists()
-    run(search, experiment_file, "--run", half_way)
-    assert identity.read_text() == before
-
-
 def test_a_retraining_whose_metrics_are_lost_counts_its_validations_all_the_same(
     experiment_file: Path, undisturbed: Path, half_way: Path
 ) -> None:

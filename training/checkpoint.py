@@ -15,7 +15,7 @@ from torch import Tensor
 from model.state import StreamState
 from training.distributed import ALONE, Ranks
 from training.state import Best, TrainState
-from utils.files import named, write_whole
+from utils.files import write_whole
 
 LAST = "last.safetensors"
 _BEST_WEIGHTS = re.compile(r"best-(\d+)\.safetensors")
@@ -60,7 +60,7 @@ class Checkpoint:
         state.best = Best(**self.header["best"])
 
 
-def save_checkpoint(path: Path, state: TrainState, identity: str, ranks: Ranks) -> None:
+def save_checkpoint(path: Path, state: TrainState, ranks: Ranks) -> None:
     """Write everything that a resume needs into one file; the other ranks wait until it is there.
 
     Where it cannot be written (OSError) the checkpoint before stays.
@@ -68,30 +68,35 @@ def save_checkpoint(path: Path, state: TrainState, identity: str, ranks: Ranks) 
     header = {name: getattr(state, name) for name in _COUNTS}
     tensors = _tensors_of(state, ranks)
     if ranks.is_first:
-        _write(path, tensors, {"identity": identity, **header, "best": asdict(state.best)})
+        _write(path, tensors, {**header, "best": asdict(state.best)})
     ranks.wait()
 
 
-def read_checkpoint(path: Path, identity: str, ranks: Ranks) -> Checkpoint:
-    """Read this rank's shard; ValueError where the file is broken, or another experiment's."""
-    tensors, header = _read(path, identity)
-    return Checkpoint(header, shard_for_rank(tensors, ranks))
+def read_checkpoint(path: Path, ranks: Ranks) -> Checkpoint:
+    """Read this rank's shard; ValueError where the file is broken."""
+    return Checkpoint(read_header(path), shard_for_rank(read_tensors(path), ranks))
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The counts, the best step and the identity in a file, without its tensors."""
-    return _read(path, None)[1]
+    """The counts and the best step in a file, without its tensors."""
+    with _opened(path) as file:
+        header: dict[str, Any] = json.loads(file.metadata()[_HEADER])
+        return header
 
 
-def read_weights(path: Path, identity: str, step: int) -> dict[str, Tensor]:
-    """The weights that a file holds of a step.
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a file."""
+    with _opened(path) as file:
+        # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
+        # later sums may depend on that.
+        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
 
-    ValueError: the file is broken, of another experiment, or of another step.
-    """
-    tensors, header = _read(path, identity)
-    if header["step"] != step:
-        raise ValueError(f"{path}: is of step {header['step']}, not of step {step}")
-    return {k: v for k, v in tensors.items() if k.startswith(("model.", "parameter."))}
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a checkpoint ({error})") from error
 
 
 def restore_weights(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
@@ -105,25 +110,6 @@ def _write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any])
     # Clones: tied weights are one storage, which the library would refuse.
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     write_whole(path, save(whole, metadata={_HEADER: json.dumps(header)}))
-
-
-def _read(path: Path, identity: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header; without an identity to compare with, the header alone."""
-    try:
-        # The library calls every file missing that it may not open.
-        with named(path), path.open("rb"), safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[_HEADER])
-            if identity is None:
-                return {}, header
-            if header["identity"] != identity:
-                raise ValueError("belongs to another experiment; use another --run directory")
-            # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
-            # later sums may depend on that.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, header  # noqa: SIM118
-    except (SafetensorError, KeyError) as error:
-        raise ValueError(f"{path}: not a checkpoint ({error})") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _weights_of(state: TrainState) -> dict[str, Tensor]:
@@ -191,26 +177,20 @@ class Checkpoints:
     """
 
     folder: Path
-    identity: str
     ranks: Ranks = ALONE
 
     def save(self, state: TrainState) -> None:
         """Write the last one in the place of the one before."""
-        save_checkpoint(self._last, state, self.identity, self.ranks)
+        save_checkpoint(self._last, state, self.ranks)
         if self.ranks.is_first:
             self.remove_unnamed()
 
     def save_best(self, state: TrainState) -> None:
         """Write the weights of the step that is the best from now on."""
         if self.ranks.is_first:
-            header = {"identity": self.identity, "step": state.step}
-            _write(self.best(state.step), _weights_of(state), header)
+            _write(self.best(state.step), _weights_of(state), {})
             self.remove_unnamed(but=state.step)
         self.ranks.wait()
-
-    def read_best(self, state: TrainState) -> dict[str, Tensor]:
-        """The weights of the run's best step."""
-        return read_weights(self.best(state.best.step), self.identity, state.best.step)
 
     def remove_unnamed(self, but: int | None = None) -> None:
         """Remove the weights of steps that the checkpoint does not call the best.
@@ -234,9 +214,7 @@ class Checkpoints:
 
         ValueError: it cannot be used, or the ranks see different ones.
         """
-        found = None
-        if self._last.exists():
-            found = read_checkpoint(self._last, self.identity, self.ranks)
+        found = read_checkpoint(self._last, self.ranks) if self._last.exists() else None
         steps = self.ranks.all_say(None if found is None else found.header["step"])
         if len(set(steps)) > 1:
             raise ValueError(

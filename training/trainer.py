@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint import Checkpoints, restore_weights
+from training.checkpoint import Checkpoints, read_tensors, restore_weights
 from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
@@ -17,7 +17,6 @@ from training.run_dir import (
     Identity,
     MetricsFile,
     claim,
-    identity_hash,
     is_claimed,
     record_resume,
 )
@@ -79,14 +78,10 @@ class Trainer:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = FolderLock(self.folder)
                 # Looks again: it may have been claimed, and let go, before it was locked here.
-                is_claimed(self.folder, self.identity)
-            self.ranks.wait()
-            checkpoint = self._checkpoints.find()
-            if self.ranks.is_first:
-                # Only now: a folder that lost its identity may hold another experiment's
-                # checkpoints, and signed as this one's it would lock their owner out.
                 claim(self.folder, self.identity, self.files)
                 remove_temporary(self.folder)
+            self.ranks.wait()
+            checkpoint = self._checkpoints.find()
             if checkpoint is not None:
                 checkpoint.restore(self.state)
                 self.resumed(self.state)
@@ -149,12 +144,12 @@ class Trainer:
 
     def take_best(self) -> None:
         """Put the weights of the best step into the model."""
-        if self.state.best.step != self.state.step:
-            restore_weights(self.state, self._checkpoints.read_best(self.state))
+        if (step := self.state.best.step) != self.state.step:
+            restore_weights(self.state, read_tensors(self._checkpoints.best(step)))
 
     @property
     def _checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.folder, identity_hash(self.identity), self.ranks)
+        return Checkpoints(self.folder, self.ranks)
 
     def _greeting(self, config: RunConfig) -> str:
         step = self.state.step

@@ -31,8 +31,8 @@ from training.trainer import Trainer
 
 
 def through_a_file(path: Path, state: TrainState, other: TrainState) -> None:
-    save_checkpoint(path, state, "me", ALONE)
-    read_checkpoint(path, "me", ALONE).restore(other)
+    save_checkpoint(path, state, ALONE)
+    read_checkpoint(path, ALONE).restore(other)
 
 
 def assert_same_tensors(state: TrainState, other: TrainState) -> None:
@@ -47,9 +47,9 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     state.elapsed_s, state.best = 12.5, Best(nats_per_token=3.25, step=2)
     other = trained(1, seed=5)
     torch.manual_seed(7)
-    save_checkpoint(tmp_path / LAST, state, "me", ALONE)
+    save_checkpoint(tmp_path / LAST, state, ALONE)
     random = torch.rand(3)
-    read_checkpoint(tmp_path / LAST, "me", ALONE).restore(other)
+    read_checkpoint(tmp_path / LAST, ALONE).restore(other)
     assert torch.equal(torch.rand(3), random)
     assert (other.step, other.tokens, other.loss_steps) == (4, 32, 4)
     assert (other.elapsed_s, other.best) == (12.5, state.best)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,31 +30,22 @@ class EvaluationBatch(Batch, Protocol):
 
 
 class Streams(Protocol):
-    """The segments of a text cut into streams, how many targets count, and its words if known."""
+    """The segments of a text that is cut into so many `streams`, read side by side.
 
-    @property
-    def scored(self) -> int:
-        """Targets that count."""
+    `scored` targets count, which stand for so many `words`, None where that is not known.
+    """
 
-    @property
-    def words(self) -> int | None:
-        """Words that the counted targets stand for, None where that is not known."""
+    scored: int
+    words: int | None
+    streams: int
+
+    def part(self, rows: slice) -> Self:
+        """The same text, these rows alone."""
 
     def __iter__(self) -> Iterator[EvaluationBatch]: ...
 
 
-S = TypeVar("S", bound="Divisible")
-
-
-class Divisible(Streams, Protocol):
-    """An evaluation text of so many streams, of which `part` gives some."""
-
-    @property
-    def streams(self) -> int:
-        """Rows that are read side by side."""
-
-    def part(self: S, rows: slice) -> S:
-        """The same text, these rows alone."""
+S = TypeVar("S", bound=Streams)
 
 
 @dataclass(frozen=True)

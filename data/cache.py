@@ -3,14 +3,12 @@
 import hashlib
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from utils.files import make_durable, named, write_whole
+from utils.files import folder_made_whole
 
 INFO = "info.json"
 
@@ -43,26 +41,16 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
     `fill` writes files into the folder it is given and returns more entries of the sidecar INFO,
     which holds them beside the key and the files' hashes.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
-    work = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.tmp")
-    with named(final, keep_names=True):
-        work.mkdir()
-        try:
+    try:
+        with folder_made_whole(final) as work:
             entries = fill(work)
             files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-            # Before the rename, which must not outlive the content in a crash.
-            for name in files:
-                make_durable(work / name)
             content = json.dumps({"key": key, **entries, "files": files}, indent=1) + "\n"
-            write_whole(work / INFO, content)
-            try:
-                os.rename(work, final)
-            except OSError:
-                # The loser of a race keeps the winner's folder.
-                if not final.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            (work / INFO).write_text(content, encoding="utf-8")
+    except OSError:
+        # The loser of a race keeps the winner's folder.
+        if not final.is_dir():
+            raise
 
 
 def sha256_of(path: Path) -> str:

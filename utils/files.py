@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
@@ -63,11 +64,12 @@ def folder_made_whole(folder: Path, replace: Collection[str] = ()) -> Iterator[P
     """
     if replace and (why := why_not_ours(folder, replace)) is not None:
         raise ValueError(f"{folder}: {why}, so it is not replaced; move it away and start again")
-    work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in (os.getpid(), "old"))
-    with named(folder):
-        # A process of the same number may have been killed, as in a container all have number 1.
-        who = "*" if replace else os.getpid()
-        remove_temporary(folder.parent, f".{escape(folder.name)}.{who}.tmp")
+    # Not the process's number: in two containers that share a folder both may be number 1.
+    parts = (uuid.uuid4().hex[:8], "old")
+    work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in parts)
+    with named(folder, keep_names=True):
+        if replace:
+            remove_temporary(folder.parent, f".{escape(folder.name)}.*.tmp")
         work.mkdir(parents=True)
         try:
             yield work

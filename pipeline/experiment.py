@@ -244,40 +244,34 @@ class Experiment(Section):
         """Raise ValueError where a layout of the command line is none of the experiment's."""
         if layout is None or layout in DERIVATIONS:
             return
+        if problem := self._why_no_layout(layout):
+            # One word may be meant for a method.
+            rules = f"; nor is {layout!r} a method ({', '.join(DERIVATIONS)})" * (" " not in layout)
+            raise ValueError(f"--layout: {problem}{rules}")
+
+    def _why_no_layout(self, text: str) -> str:
         from nas.derivation.rules import written_layout
 
         try:
-            written_layout(layout, self.model.completed_candidates(), self.model.n_blocks)
+            written_layout(text, self.model.completed_candidates(), self.model.n_blocks)
         except ValueError as error:
-            message = "; ".join(str(error).splitlines())
-            # One word may be meant for a method.
-            rules = f"; nor is {layout!r} a method ({', '.join(DERIVATIONS)})" * (" " not in layout)
-            raise ValueError(f"--{message}{rules}") from None
+            return "; ".join(line.removeprefix("layout: ") for line in str(error).splitlines())
+        return ""
 
     def layout_problems(self) -> list[str]:
         """Why derive.py will refuse what is asked of layouts; other commands take none of it."""
         derive, candidates = self.derive, self.model.completed_candidates()
-        written, problems = dict[str, str](), list[str]()
-        if derive.method == "layout" and derive.layout is not None:
-            written["layout"] = derive.layout
-        if derive.budget.amounts and derive.reference_name not in DERIVATIONS:
-            written["reference"] = derive.reference_name
-        for key, text in written.items():
-            from nas.derivation.rules import written_layout
-
-            try:
-                written_layout(text, candidates, self.model.n_blocks)
-            except ValueError as error:
-                lines = [line.removeprefix("layout: ") for line in str(error).splitlines()]
-                remedy = []
-                if key == "reference":
-                    # Not another experiment for the sake of what costs are shares of.
-                    lines[0] = lines[0].partition("; give as many")[0]
-                    remedy = [reference_remedy(candidates)]
-                problems.append(f"derive.{key}: {'; '.join([*lines, *remedy])}")
-        if (problem := context_problem(derive, candidates, self.model.n_blocks)) is not None:
-            problems.append(problem)
-        return problems
+        layout = derive.layout if derive.method == "layout" else None
+        problems = list[str]()
+        if layout is not None and (problem := self._why_no_layout(layout)):
+            problems.append(f"derive.layout: {problem}")
+        relative = derive.budget.amounts and derive.reference_name not in DERIVATIONS
+        if relative and (problem := self._why_no_layout(derive.reference_name)):
+            # Not another experiment for the sake of what costs are shares of.
+            problem = problem.partition("; give as many")[0]
+            problems.append(f"derive.reference: {problem}; {reference_remedy(candidates)}")
+        context = context_problem(derive, candidates, self.model.n_blocks)
+        return problems if context is None else [*problems, context]
 
 
 def idle_clusters(key: str, candidates: Sequence[Candidate], segment: int) -> Iterator[str]:

@@ -19,7 +19,6 @@ from model.layout import Network, layout_letters, network_of, tied_slots
 from utils.validation import Section, dotted, explain, too_many_values
 
 Share = Annotated[float, Field(ge=0, le=1)]
-_MOST_SHOWN = 20
 # What a model folder must hold.
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
@@ -230,10 +229,8 @@ class Architecture(Section):
         except ValidationError as error:
             errors = error.errors()
         data = {} if errors[0]["type"] == "json_invalid" else json.loads(text)
-        explained = explain(errors[:_MOST_SHOWN], cls, data)
+        explained = explain(errors, cls, data)
         problems = [f"{dotted(key)}: {words}" if key else words for key, words in explained]
-        if len(errors) > _MOST_SHOWN:
-            problems.append(f"and {len(errors) - _MOST_SHOWN} more problems")
         raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
 
     def letters(self) -> str:

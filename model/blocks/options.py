@@ -1,30 +1,16 @@
 """The options of every kind of block; torch is not imported, so that a file is checked at once."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_serializer
+from pydantic import Field, ValidationError, model_serializer
 
 from utils.validation import Section
 
 # The default of an option that may be left out; `BlockOptions.completed` puts a value there.
 LEFT_OUT: Any = None
-_LABEL = r"^[a-z][a-z0-9_]+$"
-
-
-def _as_label(text: str) -> str:
-    if re.fullmatch(_LABEL, text):
-        return text
-    raise ValueError(
-        "expected two characters or more, a to z, 0 to 9 or _, a letter first (single letters are "
-        f"those of kinds), found {text!r:.60}"
-    )
-
-
-Label = Annotated[
-    str, Field(max_length=40, json_schema_extra={"pattern": _LABEL}), AfterValidator(_as_label)
-]
+# Two characters at least: single letters are those of kinds.
+Label = Annotated[str, Field(max_length=40, pattern=r"^[a-z][a-z0-9_]+$")]
 
 
 class BlockOptions(Section):

@@ -31,8 +31,6 @@ from utils.validation import first_problem
 ARCHITECTURE_FILE = "architecture.json"
 TENSOR_FILE = "model.safetensors"
 _META = "parnas"
-# What is unpickled when it is read; no model folder of ours holds one.
-_PICKLES = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
 
 
 def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> LanguageModel:
@@ -65,16 +63,6 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / TENSOR_FILE, save(tensors, metadata={_META: _digest(architecture)}))
     write_whole(folder / ARCHITECTURE_FILE, architecture.to_json().encode())
-
-
-def check_no_pickle(folder: Path) -> None:
-    """Raise ValueError where a model folder holds a pickle."""
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in _PICKLES:
-            raise ValueError(
-                f"{path}: looks like a pickle, which runs code when it is read; no model folder "
-                "holds one, take it away"
-            )
 
 
 def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = None) -> LanguageModel:
@@ -167,7 +155,6 @@ def load_given(
 
 def _load_given(folder: Path, like: Architecture, written: Sequence[Path]) -> Given:
     check_model_folder(folder)
-    check_no_pickle(folder)
     if folder.resolve() in [path.resolve() for path in written]:
         raise ValueError(
             f"{folder}: is where this training writes its model; give another model or --run "

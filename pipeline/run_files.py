@@ -150,10 +150,8 @@ class Saved:
 def read_model_folder(folder: Path) -> Saved:
     """Read all of a model folder but the weights; ValueError where they do not fit together."""
     from model import load_architecture
-    from model.saving import check_no_pickle
 
     check_model_folder(folder)
-    check_no_pickle(folder)
     architecture = load_architecture(folder / "architecture.json")
     tokenizer = load_tokenizer(folder)
     own = (tokenizer.digest, tokenizer.vocabulary_size)

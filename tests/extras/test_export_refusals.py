@@ -66,13 +66,6 @@ def test_a_folder_that_is_taken_is_not_touched(model: Path, capsys: Capture) -> 
     assert "is inside the model folder" in refusal(capsys, model, model.parent / "way" / "out")
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "extra.PKL", "optimizer.pt"])
-def test_a_pickle_is_refused(model: Path, capsys: Capture, name: str) -> None:
-    (model / name).write_bytes(b"\x80\x04\x95\x0b\0\0\0\0\0\0\0\x8c\x07builtins.")
-    said = refusal(capsys, model, model.parent / "out")
-    assert f"{name}: looks like a pickle" in said
-
-
 def test_an_export_that_fails_half_way_leaves_nothing(
     model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

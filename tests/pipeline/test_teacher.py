@@ -177,7 +177,7 @@ def test_what_is_asked_wrongly_is_refused_by_check(
 
 
 @pytest.mark.parametrize("key", ["teacher", "start"])
-@pytest.mark.parametrize("fault", ["damaged", "pickle", "tokenizer", "own"])
+@pytest.mark.parametrize("fault", ["damaged", "tokenizer", "own"])
 def test_a_model_that_cannot_serve_is_refused_and_nothing_is_written(
     key: str, fault: str, parent: Path, experiment_file: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -185,8 +185,6 @@ def test_a_model_that_cannot_serve_is_refused_and_nothing_is_written(
     folder, out = parent, tmp_path / "run"
     if fault == "damaged":
         (parent / "model.safetensors").write_bytes(b"torn")
-    elif fault == "pickle":
-        (parent / "x.pkl").write_bytes(b"")
     elif fault == "tokenizer":
         experiment_file.with_name("train.txt").write_text("zzz yyy xxx\n" * 500)
     else:
@@ -198,7 +196,6 @@ def test_a_model_that_cannot_serve_is_refused_and_nothing_is_written(
                    *settings(f"retrain.{key}={folder}"))  # fmt: skip
     words = {
         "damaged": "damaged, or not a safetensors file",
-        "pickle": "looks like a pickle",
         "tokenizer": "was trained with another tokenizer (vocabulary 257, ",
         "own": "is where this training writes its model; give another model",
     }

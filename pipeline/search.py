@@ -12,7 +12,6 @@ from torch import Tensor
 
 from model import LanguageModel, Mix, layout_letters
 from model.layout import legend
-from nas.costs.budget import LayoutCost
 from nas.costs.model import counted
 from nas.derivation import NEED_PI
 from nas.search.constraint import Constraint, multipliers
@@ -119,7 +118,9 @@ def search_trainer(plan: RunPlan) -> Trainer:
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         trackers=plan.trackers(folder, plan.search_identity),
         ranks=plan.ranks,
-        work=_flops_of_steps(plan.costs, model, schedules),
+        work=search_flops(
+            schedules, [*plan.costs.by_label.values()], plan.costs.rest, len(plan.slots)
+        ),
     )
 
 
@@ -145,11 +146,6 @@ def _first_state(
         multipliers=multipliers(constraints),
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
-
-
-def _flops_of_steps(costs: LayoutCost, model: LanguageModel, schedules: SearchPlan) -> list[float]:
-    each, slots = [*costs.by_label.values()], len(model.tied.own)
-    return search_flops(schedules, each, costs.rest, slots)
 
 
 def _nets(

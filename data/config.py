@@ -141,10 +141,8 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _own_keys_fit_the_corpus(self) -> "DataConfig":
         needs = CORPORA[self.corpus].needs
-        if needs == "files" and self.files is None:
-            raise ValueError("files: corpus files needs train, valid and test paths")
-        if needs == "tree" and self.tree is None:
-            raise ValueError("tree: corpus tree needs a folder and include")
+        if needs is not None and getattr(self, needs) is None:
+            raise ValueError(f"{needs}: corpus {needs} needs it, found nothing")
         for key in ("files", "tree"):
             if getattr(self, key) is not None and key != needs:
                 raise ValueError(

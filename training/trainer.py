@@ -17,7 +17,6 @@ from training.run_dir import (
     Identity,
     MetricsFile,
     claim,
-    is_claimed,
     record_resume,
 )
 from training.signals import Lost, StopRequest
@@ -65,32 +64,26 @@ class Trainer:
     _lock: FolderLock | None = field(init=False, default=None)
 
     def open(self) -> None:
-        """Take the folder until `close`, and go back to its last checkpoint.
+        """Take the folder until `close`, also where that fails; go back to its last checkpoint.
 
         ValueError: it holds another experiment, another process trains there, or its checkpoint
         cannot be used.
         """
-        with ExitStack() as on_error:
-            on_error.callback(self.close)
+        if self.ranks.is_first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.folder)
+            claim(self.folder, self.identity, self.files)
+            remove_temporary(self.folder)
+        self.ranks.wait()
+        checkpoint = self._checkpoints.find()
+        if checkpoint is not None:
+            checkpoint.restore(self.state)
+            self.resumed(self.state)
             if self.ranks.is_first:
-                # Another experiment's folder is refused before so much as a lock is made in it.
-                is_claimed(self.folder, self.identity)
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._lock = FolderLock(self.folder)
-                # Looks again: it may have been claimed, and let go, before it was locked here.
-                claim(self.folder, self.identity, self.files)
-                remove_temporary(self.folder)
-            self.ranks.wait()
-            checkpoint = self._checkpoints.find()
-            if checkpoint is not None:
-                checkpoint.restore(self.state)
-                self.resumed(self.state)
-                if self.ranks.is_first:
-                    # Left by a kill between a checkpoint and the removal of what it does not name.
-                    self._checkpoints.remove_unnamed()
-            path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
-            self.metrics_file = MetricsFile(path, self.state.step)
-            on_error.pop_all()
+                # Left by a kill between a checkpoint and the removal of what it does not name.
+                self._checkpoints.remove_unnamed()
+        path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
+        self.metrics_file = MetricsFile(path, self.state.step)
 
     def close(self) -> None:
         """Let other processes have the folder, once all that belongs to the phase is written."""

@@ -102,8 +102,8 @@ def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     with closing(trainer_of(folder)) as trainer:
         trainer.open()
     (folder / "last.safetensors").write_text("damaged")
-    broken = trainer_of(folder)
-    with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint"):
+    refused = pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint")
+    with refused, closing(trainer_of(folder)) as broken:
         broken.open()
     assert others_may_have(folder)
 

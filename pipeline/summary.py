@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from data import ContextBatches, Prepared, Tokenizer
+from data.corpora.base import LONG
 from model.config import AutoSoftmaxConfig, SoftmaxConfig
 from training.optim import slots_of
 from training.state import TrainState
@@ -42,7 +43,6 @@ def text_summary(plan: "RunPlan") -> str:
     batches = plan.training_batches()
     counts = ", ".join(f"{name} {len(ids):,}" for name, ids in prepared.tokens.items())
     shares = prepared.notes["lines_found_in_train"]
-    least = shares["valid"]["at_least_characters"]
     overlap = ", ".join(
         f"{share['found']} of {share['lines']} in {split}"
         if share["lines"]
@@ -54,7 +54,7 @@ def text_summary(plan: "RunPlan") -> str:
     lines = [
         f"text: {data.corpus}; tokens: {counts}; vocabulary {prepared.tokenizer.vocabulary_size:,}",
         tokenizer_line(prepared.tokenizer, prepared.notes),
-        f"  lines of {least}+ characters that also occur in the training text: {overlap}",
+        f"  lines of {LONG}+ characters that also occur in the training text: {overlap}",
         f"each step: {data.batch} streams of {batches.width} tokens; seed {run.seed}, "
         f"{plan.device}, {run.precision}, threads: {torch.get_num_threads()}"
         + (f"; shared by {plan.ranks.world} processes" if plan.ranks.world > 1 else "")

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from os.path import expanduser
@@ -16,7 +16,8 @@ from data.text import bare_lines, to_bytes
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
-OVERLAP_CHARACTERS = 60
+# Characters of a line that finding twice is no accident, whatever stands around it.
+LONG = 60
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,9 @@ class Corpus:
             "characters": characters,
             "bytes": sizes,
             "lines_found_in_train": {
-                split: _overlap(lines, in_train) for split, lines in held_out.items()
+                # A line that comes twice counts twice.
+                split: {"lines": lines.total(), "found": sum(lines[line] for line in in_train)}
+                for split, lines in held_out.items()
             },
         }
 
@@ -161,18 +164,6 @@ def _update(digest: "hashlib._Hash", split: Split, document: Document) -> int:
 
 
 def long_lines(documents: Iterable[Document]) -> Iterator[str]:
-    """Lines long enough that finding one twice is no accident, whatever stands around them."""
+    """Lines of LONG characters or more."""
     for document in documents:
-        yield from (line for line in bare_lines(document.text) if len(line) >= OVERLAP_CHARACTERS)
-
-
-def _overlap(lines: "Counter[str]", in_train: Set[str]) -> dict[str, Any]:
-    # How many held-out lines stand in the training text; one that comes twice counts twice.
-    total = lines.total()
-    found = sum(count for line, count in lines.items() if line in in_train)
-    return {
-        "at_least_characters": OVERLAP_CHARACTERS,
-        "lines": total,
-        "found": found,
-        "share": found / total if total else 0.0,
-    }
+        yield from (line for line in bare_lines(document.text) if len(line) >= LONG)

@@ -27,7 +27,7 @@ def to_tensor(array: NDArray[Any]) -> "Tensor":
     return torch.from_numpy(np.array(array, dtype=dtype))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
     """One segment of every stream. `first`: an epoch or a pass starts, memory must be reset."""
 
@@ -84,7 +84,7 @@ class ContextBatches:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class EvaluationBatch(Batch):
     """One segment of every stream, of which only the targets under `score_BT` count."""
 

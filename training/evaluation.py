@@ -22,11 +22,9 @@ _LARGEST = 700.0
 
 
 class EvaluationBatch(Batch, Protocol):
-    """One segment of all streams, and which of its targets count."""
+    """One segment of all streams; `score_BT` is true where a target counts."""
 
-    @property
-    def score_BT(self) -> Tensor:
-        """True where the target counts."""
+    score_BT: Tensor
 
 
 class Streams(Protocol):

@@ -60,17 +60,9 @@ Hook = Callable[[TrainState, Metrics], None]
 class Batch(Protocol):
     """What a stream hands out for one step: inputs, targets, and whether memories start anew."""
 
-    @property
-    def input_BT(self) -> Tensor:
-        """Tokens that the model reads."""
-
-    @property
-    def target_BT(self) -> Tensor:
-        """Tokens that it predicts."""
-
-    @property
-    def first(self) -> bool:
-        """True where the memories start anew."""
+    input_BT: Tensor
+    target_BT: Tensor
+    first: bool
 
 
 class Batches(Protocol):

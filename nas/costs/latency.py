@@ -25,7 +25,7 @@ from utils.text import duration
 Pass = Callable[[], object]
 
 
-@dataclass(frozen=True)
+@dataclass
 class TextBatch:
     """The same tokens at every step."""
 

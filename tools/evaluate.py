@@ -168,7 +168,7 @@ def read_documents(files: Sequence[Path], saved: "Saved") -> Text:
     from data.text import to_utf8_text
 
     texts = [to_utf8_text(path.read_bytes(), str(path)) for path in files]
-    words = sum(count_words(text, line_ends=True) for text in texts)
+    words = sum(count_words(text) for text in texts)
     return Text(
         tokens=encode_documents(saved.tokenizer, texts),
         bytes=sum(len(text.encode()) for text in texts),

@@ -89,13 +89,11 @@ def device_of(name: str) -> torch.device:
     return find_device(name, "--device")
 
 
-def too_many_threads(
-    threads: int, workers: int, cores: int, option: str = "--workers"
-) -> str | None:
+def too_many_threads(threads: int, workers: int, cores: int) -> str | None:
     """A warning where `workers` runs of so many threads each share fewer cores."""
     if threads * workers <= cores:
         return None
-    why, remedy = "each run has less than one core", f"{option} {max(1, cores // threads)}"
+    why, remedy = "each run has less than one core", f"--workers {max(1, cores // threads)}"
     if threads > 1:
         why = "threads that share a core wait for each other, which may be many times slower"
         remedy += f", or --set run.threads={max(1, cores // workers)}"

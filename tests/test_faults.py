@@ -90,14 +90,11 @@ def test_the_weights_of_the_last_step_serve_where_they_are_the_best(
     assert load_result(place / "result.json") == load_result(undisturbed / RETRAIN / "result.json")
 
 
-def test_a_torn_last_line_of_the_metrics_is_cut_and_another_one_is_refused(
-    experiment_file: Path, undisturbed: Path, half_way: Path, capsys: Capture
+def test_a_torn_last_line_of_the_metrics_is_cut(
+    experiment_file: Path, undisturbed: Path, half_way: Path
 ) -> None:
     path = half_way / SEARCH / "metrics.jsonl"
-    whole = path.read_text()
-    path.write_text("garb{age\n" + whole)
-    assert "metrics.jsonl: " in refused(search, capsys, experiment_file, "--run", half_way)
-    path.write_text(whole + '{"kind": "tr')
+    path.write_text(path.read_text() + '{"kind": "tr')
     run(search, experiment_file, "--run", half_way)
     assert_same(undisturbed / SEARCH, half_way / SEARCH)
 

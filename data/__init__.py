@@ -7,7 +7,6 @@ from data.text import count_words
 from data.tokenizers import (
     TOKENIZERS,
     Tokenizer,
-    known_losses,
     load_tokenizer,
     train_tokenizer,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "TokenizerConfig",
     "count_words",
     "encode_documents",
-    "known_losses",
     "load_corpus",
     "load_tokenizer",
     "prepare",

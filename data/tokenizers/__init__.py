@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.tokenizers.sentencepiece import BPE_KIND, GIVEN_KIND, LOWER_CASED, UNIGRAM_KIND
+from data.tokenizers.sentencepiece import BPE_KIND, GIVEN_KIND, UNIGRAM_KIND
 from data.tokenizers.tokenizer import (
     BYTES_KIND,
     FILE,
@@ -36,13 +36,6 @@ def train_tokenizer(
     or the model cannot be had.
     """
     return Tokenizer(TOKENIZERS[config.kind].make(config, texts, base or Path()))
-
-
-def known_losses(config: "TokenizerConfig") -> tuple[str, ...]:
-    """Losses of a tokenizer by its settings and its model, in words."""
-    if TOKENIZERS[config.kind].sample_bytes:
-        return (LOWER_CASED,) if config.lower_case else ()
-    return train_tokenizer(config, ()).losses
 
 
 def load_tokenizer(folder: Path | str) -> Tokenizer:
@@ -78,7 +71,6 @@ __all__ = [
     "Scheme",
     "Tokenizer",
     "TokenizerKind",
-    "known_losses",
     "load_tokenizer",
     "train_tokenizer",
 ]

@@ -29,7 +29,6 @@ DEFAULT_VOCABULARY = 4096
 # and needs much memory for very long ones.
 LONGEST = 16_384
 GIVEN = "given"
-LOWER_CASED = "text is lower-cased"
 # SentencePiece writes a space as U+2581 and would read U+2581 back as a space, so that character
 # never reaches it, and neither do bytes that are no UTF-8; both become byte pieces. Newlines are
 # kept apart too, which makes encoding line by line exact.
@@ -142,7 +141,7 @@ class ExactPieces(Scheme):
         self.kind = kind
         self.model = model.content if save is None else save
         self.lower_case = lower_case
-        self.losses = (LOWER_CASED,) if lower_case else ()
+        self.losses = ("text is lower-cased",) if lower_case else ()
         self.identity = (model.identity,)
         self.source_doc = model.processor.unk_id()
         self.source_bytes = model.raw_bytes

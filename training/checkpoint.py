@@ -60,23 +60,6 @@ class Checkpoint:
         state.best = Best(**self.header["best"])
 
 
-def save_checkpoint(path: Path, state: TrainState, ranks: Ranks) -> None:
-    """Write everything that a resume needs into one file; the other ranks wait until it is there.
-
-    Where it cannot be written (OSError) the checkpoint before stays.
-    """
-    header = {name: getattr(state, name) for name in _COUNTS}
-    tensors = _tensors_of(state, ranks)
-    if ranks.is_first:
-        _write(path, tensors, {**header, "best": asdict(state.best)})
-    ranks.wait()
-
-
-def read_checkpoint(path: Path, ranks: Ranks) -> Checkpoint:
-    """Read this rank's shard; ValueError where the file is broken."""
-    return Checkpoint(read_header(path), shard_for_rank(read_tensors(path), ranks))
-
-
 def read_header(path: Path) -> dict[str, Any]:
     """The counts and the best step in a file, without its tensors."""
     with _opened(path) as file:
@@ -180,10 +163,16 @@ class Checkpoints:
     ranks: Ranks = ALONE
 
     def save(self, state: TrainState) -> None:
-        """Write the last one in the place of the one before."""
-        save_checkpoint(self._last, state, self.ranks)
+        """Write everything that a resume needs; the other ranks wait until it is there.
+
+        Where it cannot be written (OSError) the checkpoint before stays.
+        """
+        header = {name: getattr(state, name) for name in _COUNTS}
+        tensors = _tensors_of(state, self.ranks)
         if self.ranks.is_first:
+            _write(self._last, tensors, {**header, "best": asdict(state.best)})
             self.remove_unnamed()
+        self.ranks.wait()
 
     def save_best(self, state: TrainState) -> None:
         """Write the weights of the step that is the best from now on."""
@@ -214,7 +203,10 @@ class Checkpoints:
 
         ValueError: it cannot be used, or the ranks see different ones.
         """
-        found = read_checkpoint(self._last, self.ranks) if self._last.exists() else None
+        found = None
+        if self._last.exists():
+            shard = shard_for_rank(read_tensors(self._last), self.ranks)
+            found = Checkpoint(read_header(self._last), shard)
         steps = self.ranks.all_say(None if found is None else found.header["step"])
         if len(set(steps)) > 1:
             raise ValueError(

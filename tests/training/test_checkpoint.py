@@ -15,13 +15,7 @@ from tests import tiny
 from tests.disk import Killed, KilledProcess
 from tests.tiny import MIX, STEPS, trained
 from tests.training.test_trainer import nats, still, trainer_of
-from training.checkpoint import (
-    LAST,
-    _tensors_of,
-    read_checkpoint,
-    read_header,
-    save_checkpoint,
-)
+from training.checkpoint import LAST, Checkpoints, _tensors_of, read_header
 from training.config import OptimiserConfig, RunConfig
 from training.distributed import ALONE
 from training.optim import build_optimiser, rate_of
@@ -30,9 +24,15 @@ from training.step import Forward, WeightStep
 from training.trainer import Trainer
 
 
-def through_a_file(path: Path, state: TrainState, other: TrainState) -> None:
-    save_checkpoint(path, state, ALONE)
-    read_checkpoint(path, ALONE).restore(other)
+def restore(folder: Path, state: TrainState) -> None:
+    checkpoint = Checkpoints(folder).find()
+    assert checkpoint is not None
+    checkpoint.restore(state)
+
+
+def through_a_file(folder: Path, state: TrainState, other: TrainState) -> None:
+    Checkpoints(folder).save(state)
+    restore(folder, other)
 
 
 def assert_same_tensors(state: TrainState, other: TrainState) -> None:
@@ -47,9 +47,9 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     state.elapsed_s, state.best = 12.5, Best(nats_per_token=3.25, step=2)
     other = trained(1, seed=5)
     torch.manual_seed(7)
-    save_checkpoint(tmp_path / LAST, state, ALONE)
+    Checkpoints(tmp_path).save(state)
     random = torch.rand(3)
-    read_checkpoint(tmp_path / LAST, ALONE).restore(other)
+    restore(tmp_path, other)
     assert torch.equal(torch.rand(3), random)
     assert (other.step, other.tokens, other.loss_steps) == (4, 32, 4)
     assert (other.elapsed_s, other.best) == (12.5, state.best)
@@ -74,7 +74,7 @@ def test_every_optimiser_comes_back(tmp_path: Path, kind: str, momentum: float |
         return state
 
     state, other = made(2), made(0)
-    through_a_file(tmp_path / "a.safetensors", state, other)
+    through_a_file(tmp_path, state, other)
     assert_same_tensors(state, other)
     assert other.best == state.best == Best()
 
@@ -101,7 +101,7 @@ def test_law_8_every_kind_goes_on_from_a_file_as_if_never_cut(tmp_path: Path, ki
     state, other = made(), made()
     for before in (3, 1, 2):
         go_on(state, before)
-        through_a_file(tmp_path / "a.safetensors", state, other)
+        through_a_file(tmp_path, state, other)
         go_on(state, 3)
         go_on(other, 3)
         assert_same_tensors(state, other)

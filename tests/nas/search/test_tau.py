@@ -17,8 +17,7 @@ from nas.search.tau import TAU_SCHEDULES, build_rho, tau_at
 from nas.search.trajectory import Trajectory
 from tests import tiny
 from tests.nas.search.test_step import make
-from training.checkpoint import read_checkpoint, save_checkpoint
-from training.distributed import ALONE
+from training.checkpoint import Checkpoints
 from training.state import TrainState
 from utils.pi import load_pi
 
@@ -132,12 +131,15 @@ def test_law_8_a_resume_goes_on_with_the_same_tau(tmp_path: Path) -> None:
     hook.save(tmp_path / "whole.npz")
     step, state, hook = learning()
     go(step, state, hook, 7)
-    save_checkpoint(tmp_path / "x.safetensors", state, ALONE)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state)
     # A kill between the next pi.npz and its checkpoint leaves rows beyond this one.
     go(step, state, hook, 9)
     hook.save(tmp_path / "cut.npz")
     step, again, hook = learning()
-    read_checkpoint(tmp_path / "x.safetensors", ALONE).restore(again)
+    checkpoint = checkpoints.find()
+    assert checkpoint is not None
+    checkpoint.restore(again)
     hook.resume(tmp_path / "cut.npz", again)
     go(step, again, hook, 12)
     hook.save(tmp_path / "cut.npz")

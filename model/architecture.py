@@ -100,20 +100,15 @@ class Evidence(Section):
 
     def problems(self, slots: int) -> list[str]:
         """What does not fit a layout of so many slots."""
-        counts = {"pi": len(self.pi), "margins": len(self.margins)}
-        problems = [
+        wanted = slots if self.pi or self.margins else 0
+        counts = {"pi": (len(self.pi), wanted), "margins": (len(self.margins), wanted)}
+        if self.agreement is not None:
+            counts["agreement.blocks"] = (len(self.agreement.blocks), slots)
+        return [
             f"evidence.{name}: {count} entries for {slots} blocks"
-            for name, count in counts.items()
-            if count not in (0, slots)
+            for name, (count, needed) in counts.items()
+            if count != needed
         ]
-        if bool(self.pi) != bool(self.margins):
-            problems.append(
-                f"evidence.margins: {len(self.margins)} entries beside {len(self.pi)} of pi"
-            )
-        if self.agreement is not None and len(self.agreement.blocks) != slots:
-            count = len(self.agreement.blocks)
-            problems.append(f"evidence.agreement.blocks: {count} entries for {slots} blocks")
-        return problems
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:

@@ -58,8 +58,11 @@ class _Periodic:
     until: int
     ranks: Ranks = ALONE
 
-    def is_due(self, state: TrainState) -> bool:
-        return state.step % self.every == 0 or state.step == self.until
+    def is_due(self, state: TrainState, metrics: Metrics, *, at_once: bool = False) -> bool:
+        due = at_once or state.step % self.every == 0 or state.step == self.until
+        if due:
+            check_finite(state, float(metrics["loss_nats"]), self.ranks)
+        return due
 
 
 @dataclass(kw_only=True)
@@ -77,9 +80,8 @@ class LogHook(_Periodic):
         if self._tokens is None:
             self._tokens = state.tokens - int(metrics["tokens"])
         self.screen.advance(state.step)
-        if not self.is_due(state):
+        if not self.is_due(state, metrics):
             return
-        check_finite(state, float(metrics["loss_nats"]), self.ranks)
         row = self._row(state, metrics)
         state.loss_sum.zero_()
         if state.kl_sum is not None:
@@ -121,9 +123,8 @@ class ValidationHook(_Periodic):
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Validate where it is due."""
-        if not self.is_due(state):
+        if not self.is_due(state, metrics):
             return
-        check_finite(state, float(metrics["loss_nats"]), self.ranks)
         began = time.monotonic()
         trained = [row for row in self.metrics_file.rows() if row["kind"] == "train"]
         last = trained[-1].get("perplexity") if trained else None
@@ -176,9 +177,8 @@ class CheckpointHook(_Periodic):
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Save where it is due; raise Stopped after the save where a signal came."""
         stopping = self.stop.agreed()
-        if stopping is None and not self.is_due(state):
+        if not self.is_due(state, metrics, at_once=stopping is not None):
             return
-        check_finite(state, float(metrics["loss_nats"]), self.ranks)
         state.elapsed_s = self.clock.elapsed_s()
         self.metrics_file.sync()
         if self.ranks.is_first:

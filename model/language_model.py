@@ -235,12 +235,8 @@ class LanguageModel(nn.Module):
         ]
 
     def _only_candidates(self) -> Mix:
-        for number, own in enumerate(self.tied.own):
-            if len(own) > 1:
-                raise ValueError(
-                    f"mix: block {number} has {len(own)} candidates; say what is computed"
-                )
-        return [[(own[0], None)] for own in self.tied.own]
+        assert all(len(own) == 1 for own in self.tied.own), "a SuperNet needs a mix"
+        return [[(only, None)] for (only,) in self.tied.own]
 
 
 def _once(slot: Slot) -> Callable[[], _Passes]:

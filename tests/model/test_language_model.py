@@ -57,7 +57,7 @@ def test_a_tied_table_learns_from_both_ends() -> None:
 
 def test_several_candidates_need_a_mix() -> None:
     model = language_model([LAYERS[0], [*LAYERS[0], *LAYERS[1]]])
-    with pytest.raises(ValueError, match="mix: block 1 has 2 candidates"):
+    with pytest.raises(AssertionError, match="a SuperNet needs a mix"):
         model(tokens(1, 3), model.initial_state(1))
 
 

@@ -214,8 +214,7 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
         for parameter in slot.blocks[label].parameters()
         if parameter.grad is not None
     ]
-    norms = torch._foreach_norm(gradients) if gradients else [torch.zeros(())]
-    return float(torch.stack([norm.float() for norm in norms]).norm())
+    return float(torch.nn.utils.get_total_norm(gradients))
 
 
 def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> list[str]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 # What made the run, a line each.
 COMMANDS = "commands.jsonl"
 MOST_NAME = 60
-MODEL_FOLDER = "model"
 # What a model folder of ours may hold; what holds more is not replaced.
 MODEL_FILES = frozenset({*MODEL, "tokenizer.model", "result.json"})
 # How a text is cut where the model's own test does not say.
@@ -199,12 +197,9 @@ def remove_weights(run: Path) -> None:
 
     What no training wrote stays.
     """
-    # Not a glob: that one ends with an error where another process removes a folder meanwhile.
-    for folder, subfolders, files in os.walk(run):
-        of_a_seed = Path(folder) == run or Path(folder).name.startswith("seed-")
-        if MODEL_FOLDER in subfolders and of_a_seed:
-            subfolders.remove(MODEL_FOLDER)
-            if why_not_ours(Path(folder) / MODEL_FOLDER, MODEL_FILES) is None:
-                shutil.rmtree(Path(folder) / MODEL_FOLDER, ignore_errors=True)
-        for name in filter(_CHECKPOINT.fullmatch, files):
-            (Path(folder) / name).unlink(missing_ok=True)
+    phases = phase_folders(run)
+    for phase in phases:
+        remove_checkpoints(phase)
+    for model in (folder / "model" for folder in (run, *phases)):
+        if why_not_ours(model, MODEL_FILES) is None:
+            shutil.rmtree(model, ignore_errors=True)

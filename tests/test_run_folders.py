@@ -114,7 +114,7 @@ def test_weights_of_the_user_stay_where_those_of_a_training_go(tmp_path: Path) -
     folder = tmp_path / "retrain/a/seed-0"
     ours = ["best-3.safetensors", "last.safetensors", "model/model.safetensors"]
     own = ["mine.safetensors", "best.safetensors", "../seed-1/model/mine.safetensors"]
-    for name in [*ours, *own]:
+    for name in ["identity.json", "../seed-1/identity.json", *ours, *own]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     remove_weights(tmp_path)

@@ -46,6 +46,7 @@ def ended_trials(sweep: Sweep, *values: float | None) -> optuna.Study:
         for name in ("search/seed-0/last.safetensors", "retrain/a/seed-0/best-7.safetensors"):
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             (run / name).write_text("tensors")
+            (run / name).with_name("identity.json").write_text("{}")
         for folder in ("model", "retrain/a/seed-0/model"):
             (run / folder).mkdir()
             (run / folder / "model.safetensors").write_text("tensors")

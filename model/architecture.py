@@ -6,12 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from model.blocks import Candidate
 from model.config import NO_OPTIONS, ModelOptions, SoftmaxConfig

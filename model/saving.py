@@ -16,12 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from model.architecture import (
-    Architecture,
-    check_model_folder,
-    load_architecture,
-    model_digest,
-)
+from model.architecture import Architecture, check_model_folder, load_architecture, model_digest
 from model.blocks import BLOCKS, Candidate
 from model.language_model import LanguageModel
 from model.ops import NO_DROPOUT, Dropout

@@ -12,13 +12,7 @@ from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
 from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
-from training.run_dir import (
-    FolderLock,
-    Identity,
-    MetricsFile,
-    claim,
-    record_resume,
-)
+from training.run_dir import FolderLock, Identity, MetricsFile, claim, record_resume
 from training.signals import Lost, StopRequest
 from training.state import Batches, Hook, Step, TrainState
 from training.trackers import Opener, Tracker

@@ -20,7 +20,7 @@ from model.architecture import Architecture, check_model_folder, load_architectu
 from model.blocks import BLOCKS, Candidate
 from model.language_model import LanguageModel
 from model.ops import NO_DROPOUT, Dropout
-from utils.files import check_is_file, write_whole
+from utils.files import write_whole
 from utils.validation import first_problem
 
 ARCHITECTURE_FILE = "architecture.json"
@@ -69,7 +69,6 @@ def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = Non
     architecture = load_architecture(Path(folder) / ARCHITECTURE_FILE)
     model = _without_weights(adjusted(architecture, adjust or {}))
     path = Path(folder) / TENSOR_FILE
-    check_is_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             # safetensors hands out views of the mapped file: they change when the file does,

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 
@@ -127,12 +126,6 @@ def make_durable(path: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def check_is_file(path: Path) -> None:
-    """Raise ValueError for a folder, a pipe, of which a reader would wait for ever, or a device."""
-    if not S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: is not a file")
 
 
 def read_object(path: Path) -> dict[str, Any]:

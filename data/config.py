@@ -1,14 +1,20 @@
 """The section `data` of an experiment: its text, its tokenizer and its streams."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from data.corpora import CORPORA, SPLITS
 from data.corpora.base import why_unreadable
 from data.tokenizers import TOKENIZERS
-from utils.validation import Section, must_be_one_of
+from utils.validation import Section
+
+if TYPE_CHECKING:
+    CorpusName = str
+    TokenizerName = str
+else:
+    CorpusName, TokenizerName = Literal[tuple(CORPORA)], Literal[tuple(TOKENIZERS)]
 
 
 class FilesConfig(Section):
@@ -34,9 +40,8 @@ class TreeConfig(Section):
 class TokenizerConfig(Section):
     """The tokenizer."""
 
-    kind: str = Field(
+    kind: TokenizerName = Field(
         default="bpe",
-        json_schema_extra={"enum": list[Any](TOKENIZERS)},
         description="bpe, unigram: SentencePiece trained on the training text (unigram on at most "
         "4 MB, spread evenly); bytes: the 256 bytes; given: your own SentencePiece model.",
     )
@@ -55,13 +60,6 @@ class TokenizerConfig(Section):
         description="Path of the SentencePiece model (given), relative to the current folder. One "
         "that loses text is reported, and rules out bits per byte and word perplexity.",
     )
-
-    @field_validator("kind")
-    @classmethod
-    def _kind_is_registered(cls, name: str) -> str:
-        if name not in TOKENIZERS:
-            raise ValueError(must_be_one_of(name, list(TOKENIZERS)))
-        return name
 
     @property
     def ids(self) -> int | None:
@@ -83,8 +81,7 @@ class TokenizerConfig(Section):
 class DataConfig(Section):
     """Corpus, tokenizer, training streams and evaluation streams."""
 
-    corpus: str = Field(
-        json_schema_extra={"enum": list[Any](CORPORA)},
+    corpus: CorpusName = Field(
         description="A built-in corpus; files: your three files; tree: your folder.",
     )
     files: FilesConfig | None = Field(default=None, description="Paths, for corpus: files.")
@@ -114,13 +111,6 @@ class DataConfig(Section):
     test_tokens: int | None = Field(
         default=None, ge=2, description="Read only the first N test tokens (default: all)."
     )
-
-    @field_validator("corpus")
-    @classmethod
-    def _corpus_is_registered(cls, name: str) -> str:
-        if name not in CORPORA:
-            raise ValueError(must_be_one_of(name, list(CORPORA)))
-        return name
 
     def missing_inputs(self, base: Path) -> list[tuple[tuple[str, ...], str]]:
         """The keys below `data` whose file or folder is not there, and why; no text is read."""

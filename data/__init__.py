@@ -2,7 +2,7 @@
 
 from data.batching import ContextBatches, EvaluationBatch, EvaluationStreams
 from data.config import DataConfig, TokenizerConfig
-from data.corpora import CORPORA, SPLITS, Corpus, Split, load_corpus
+from data.corpora import CORPORA, SPLITS, Corpus, CorpusPaths, Split, load_corpus
 from data.text import count_words
 from data.tokenizers import TOKENIZERS, Tokenizer, load_tokenizer, train_tokenizer
 from data.tokens import Prepared, TokenArray, encode_documents, prepare
@@ -13,6 +13,7 @@ __all__ = [
     "TOKENIZERS",
     "ContextBatches",
     "Corpus",
+    "CorpusPaths",
     "DataConfig",
     "EvaluationBatch",
     "EvaluationStreams",

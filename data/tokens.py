@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data.cache import INFO, build_folder, cache_errors, default_cache, key_hash, sha256_of
 from data.config import DataConfig
-from data.corpora import SPLITS, Corpus, Split, load_corpus
+from data.corpora import SPLITS, Corpus, CorpusPaths, Split, load_corpus
 from data.text import to_bytes
 from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
 from utils.files import read_object
@@ -105,7 +105,7 @@ def prepare(
     """
     cache = cache or default_cache()
     with cache_errors(cache):
-        corpus = load_corpus(config, base, cache, progress, is_run)
+        corpus = load_corpus(config, CorpusPaths(base, cache, progress, is_run))
         key = _key(config, corpus, base)
         folder = cache / f"{corpus.name}-{key_hash(key)[:16]}"
         if not folder.exists():

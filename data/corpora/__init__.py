@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from data.cache import default_cache
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, Split
 from data.corpora.downloaded import load_hutter, load_wikitext
 from data.corpora.local import load_files, load_pydoc_topics, load_python_stdlib, load_tree
@@ -36,19 +34,12 @@ CORPORA = {
 }
 
 
-def load_corpus(
-    config: "DataConfig",
-    base: Path,
-    cache: Path | None = None,
-    progress: Callable[[str], None] = lambda message: None,
-    is_run: Callable[[Path], bool] = lambda folder: False,
-) -> Corpus:
-    """Read the corpus that an experiment names; the other arguments as in `CorpusPaths`.
+def load_corpus(config: "DataConfig", paths: CorpusPaths) -> Corpus:
+    """Read the corpus that an experiment names.
 
     ValueError where it cannot be had; the message says what to do.
     """
-    paths = CorpusPaths(base, cache or default_cache(), progress, is_run)
     return CORPORA[config.corpus].load(config, paths)
 
 
-__all__ = ["CORPORA", "SPLITS", "Corpus", "Document", "Split", "load_corpus"]
+__all__ = ["CORPORA", "SPLITS", "Corpus", "CorpusPaths", "Document", "Split", "load_corpus"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data import SPLITS, DataConfig, count_words, load_corpus
+from data import SPLITS, CorpusPaths, DataConfig, count_words, load_corpus
 from data.corpora import Corpus, Document
 from data.corpora import local as builtin
 from data.corpora.local import _group
@@ -14,7 +14,7 @@ HERE = Path()
 
 @pytest.fixture(scope="module")
 def stdlib() -> Corpus:
-    return load_corpus(DataConfig(corpus="python-stdlib"), HERE)
+    return load_corpus(DataConfig(corpus="python-stdlib"), CorpusPaths(HERE))
 
 
 def every_name(corpus: Corpus) -> list[str]:
@@ -30,7 +30,7 @@ def names(corpus: Corpus) -> dict[str, list[str]]:
 
 
 def test_stdlib_splits_share_no_file_and_are_the_same_again(stdlib: Corpus) -> None:
-    again = load_corpus(DataConfig(corpus="python-stdlib"), HERE)
+    again = load_corpus(DataConfig(corpus="python-stdlib"), CorpusPaths(HERE))
     assert again.digest == stdlib.digest
     assert names(again) == names(stdlib)
     every = every_name(stdlib)
@@ -95,7 +95,7 @@ def test_overlap_counts_long_held_out_lines_that_stand_in_training() -> None:
 
 
 def test_topics_load_and_share_no_long_line_with_training() -> None:
-    corpus = load_corpus(DataConfig(corpus="pydoc-topics"), HERE)
+    corpus = load_corpus(DataConfig(corpus="pydoc-topics"), CorpusPaths(HERE))
     assert sum(corpus.notes["bytes"].values()) > 300_000
     for split in ("valid", "test"):
         assert corpus.notes["documents"][split] > 1
@@ -131,7 +131,7 @@ def test_unusable_files_are_refused(
     elif content:
         path.mkdir()
     with pytest.raises(ValueError, match=message):
-        load_corpus(own_files, tmp_path)
+        load_corpus(own_files, CorpusPaths(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from data import SPLITS, DataConfig, load_corpus, prepare
+from data import SPLITS, CorpusPaths, DataConfig, load_corpus, prepare
 from data.corpora import downloaded
 from data.corpora.downloaded import Remote, fetch
 from data.text import to_bytes
@@ -65,7 +65,7 @@ def test_wikitext_has_one_document_an_article_and_loses_no_byte(
 ) -> None:
     name = "wikitext-2"
     publish(name, wikitext_members(name))
-    corpus = load_corpus(data(name), tmp_path, tmp_path / "cache")
+    corpus = load_corpus(data(name), CorpusPaths(tmp_path, tmp_path / "cache"))
     assert corpus.name == name
     assert corpus.notes["documents"] == {"train": 27, "valid": 1, "test": 2}
     # By hand: an article has 3 + 7 + 5 + 3 words in 8 lines; one more line ends the split.
@@ -131,7 +131,7 @@ def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
     publish("enwik8", {"enwik8": RAW})
     tokenizer = {"kind": kind} | ({"vocabulary": 300} if kind == "bpe" else {})
     config = data("enwik8", tokenizer=tokenizer)
-    corpus = load_corpus(config, tmp_path, tmp_path)
+    corpus = load_corpus(config, CorpusPaths(tmp_path, tmp_path))
     ready = prepare(config, tmp_path, tmp_path)
     for split in SPLITS:
         raw = small_hundred[split]

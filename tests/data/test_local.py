@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from data import SPLITS, DataConfig, load_corpus
+from data import SPLITS, CorpusPaths, DataConfig, load_corpus
 from data.corpora.base import hash_share
 from data.corpora.local import matches
 
@@ -34,7 +34,7 @@ def config(**tree: Any) -> DataConfig:
 
 
 def test_every_file_is_whole_in_one_split_by_the_hash_of_its_path(folder: Path) -> None:
-    corpus = load_corpus(config(), folder.parent)
+    corpus = load_corpus(config(), CorpusPaths(folder.parent))
     found = texts(corpus)
     assert len(found) == FILES + 1
     for path, text in found.items():
@@ -47,9 +47,9 @@ def test_every_file_is_whole_in_one_split_by_the_hash_of_its_path(folder: Path) 
             assert split == ("train" if share < 0.9 else "valid" if share < 0.95 else "test")
     # Neither the folder's own place nor another file matters.
     folder.rename(folder.parent / "moved")
-    assert load_corpus(config(folder="moved"), folder.parent).digest == corpus.digest
+    assert load_corpus(config(folder="moved"), CorpusPaths(folder.parent)).digest == corpus.digest
     (folder.parent / "moved/added.md").write_text("added")
-    after = names(load_corpus(config(folder="moved"), folder.parent))
+    after = names(load_corpus(config(folder="moved"), CorpusPaths(folder.parent)))
     for split, paths in before.items():
         assert [path for path in after[split] if path != "added.md"] == paths
 
@@ -57,10 +57,10 @@ def test_every_file_is_whole_in_one_split_by_the_hash_of_its_path(folder: Path) 
 def test_include_and_exclude_choose(folder: Path) -> None:
     (folder / "part1" / "deep").mkdir()
     (folder / "part1" / "deep" / "x.txt").write_text("deep")
-    assert set(texts(load_corpus(config(exclude=["part1/**", "top.md"]), folder.parent))) == {
-        f"part{i % 3}/note{i}.md" for i in range(FILES) if i % 3 != 1
-    }
-    both = load_corpus(config(include=["**/*.md", "**/deep/*.txt"]), folder.parent)
+    assert set(
+        texts(load_corpus(config(exclude=["part1/**", "top.md"]), CorpusPaths(folder.parent)))
+    ) == {f"part{i % 3}/note{i}.md" for i in range(FILES) if i % 3 != 1}
+    both = load_corpus(config(include=["**/*.md", "**/deep/*.txt"]), CorpusPaths(folder.parent))
     assert len(texts(both)) == FILES + 2
 
 
@@ -86,17 +86,19 @@ def test_globs(path: str, glob: str, fits: bool) -> None:
 
 
 def test_runs_and_the_cache_below_the_folder_are_left_out(folder: Path) -> None:
-    before = load_corpus(config(), folder.parent)
+    before = load_corpus(config(), CorpusPaths(folder.parent))
     said: list[str] = []
     for name in ("runs/one/search", "runs/two", "part1/cache/x"):
         (folder / name).mkdir(parents=True)
         (folder / name / "written.md").write_text(f"by a command: {name}\n")
     corpus = load_corpus(
         config(folder="."),
-        folder,
-        cache=folder / "part1/cache",
-        progress=said.append,
-        is_run=lambda path: path.parent.name == "runs",
+        CorpusPaths(
+            folder,
+            cache=folder / "part1/cache",
+            progress=said.append,
+            is_run=lambda path: path.parent.name == "runs",
+        ),
     )
     assert corpus.digest == before.digest
     assert sorted(said) == [
@@ -108,13 +110,13 @@ def test_runs_and_the_cache_below_the_folder_are_left_out(folder: Path) -> None:
 def test_a_folder_that_is_itself_a_run_or_the_cache_is_refused(folder: Path) -> None:
     words = r"notes: is itself a run folder or the cache, whose files change .* another --run"
     with pytest.raises(ValueError, match=words):
-        load_corpus(config(), folder.parent, is_run=lambda path: path == folder)
+        load_corpus(config(), CorpusPaths(folder.parent, is_run=lambda path: path == folder))
     with pytest.raises(ValueError, match=words):
-        load_corpus(config(), folder.parent, cache=folder)
+        load_corpus(config(), CorpusPaths(folder.parent, cache=folder))
 
 
 def test_links_and_what_is_no_text_are_left_out(folder: Path, tmp_path: Path) -> None:
-    before = load_corpus(config(), tmp_path)
+    before = load_corpus(config(), CorpusPaths(tmp_path))
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text("secret\n")
@@ -129,7 +131,7 @@ def test_links_and_what_is_no_text_are_left_out(folder: Path, tmp_path: Path) ->
     (folder / ".git").mkdir()
     (folder / ".git" / "config.md").write_text("hidden")
     os.mkfifo(folder / "pipe.md")
-    corpus = load_corpus(config(), tmp_path)
+    corpus = load_corpus(config(), CorpusPaths(tmp_path))
     assert corpus.digest == before.digest
     assert corpus.notes["undecodable_files"] == ["latin.md"]
 
@@ -151,8 +153,8 @@ def test_files_of_equal_lines_stay_in_one_split(folder: Path, tmp_path: Path, fo
         path = folder / f"copy{number}.md"
         path.write_bytes((FORMS[form](text) if number % 2 else text).encode())
     kept = FORMS[form](text).removeprefix("\ufeff")
-    assert texts(load_corpus(config(), tmp_path))["copy1.md"] == kept
-    found = names(load_corpus(config(), tmp_path))
+    assert texts(load_corpus(config(), CorpusPaths(tmp_path)))["copy1.md"] == kept
+    found = names(load_corpus(config(), CorpusPaths(tmp_path)))
     with_copies = [split for split in SPLITS if any("copy" in path for path in found[split])]
     assert len(with_copies) == 1
 
@@ -164,10 +166,13 @@ def test_a_byte_order_mark_is_no_text_and_is_noted(folder: Path, tmp_path: Path)
         (tmp_path / f"{split}.txt").write_text(f"\ufeff{text}", encoding="utf-8")
     paths = {split: f"{split}.txt" for split in SPLITS}
     own = DataConfig.model_validate({"corpus": "files", "files": paths})
-    corpus = load_corpus(own, tmp_path, progress=said.append)
+    corpus = load_corpus(own, CorpusPaths(tmp_path, progress=said.append))
     assert [*texts(corpus).values()] == [*texts_of.values()]
     (folder / "marked.md").write_bytes(b"\xef\xbb\xbfmarked\n")
-    assert texts(load_corpus(config(), tmp_path, progress=said.append))["marked.md"] == "marked\n"
+    assert (
+        texts(load_corpus(config(), CorpusPaths(tmp_path, progress=said.append)))["marked.md"]
+        == "marked\n"
+    )
     assert said == [
         *(
             f"data.files.{split}: {tmp_path}/{split}.txt: begins with a byte order mark, which "
@@ -180,9 +185,9 @@ def test_a_byte_order_mark_is_no_text_and_is_noted(folder: Path, tmp_path: Path)
 
 def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.tree\.folder: .*lost: no such folder; relative"):
-        load_corpus(config(folder="lost"), tmp_path)
+        load_corpus(config(folder="lost"), CorpusPaths(tmp_path))
     (folder / "only.bin").write_bytes(b"\xff")
     with pytest.raises(ValueError, match=r"matches \*\.bin \(1 that match are no UTF-8"):
-        load_corpus(config(include=["*.bin"]), tmp_path)
+        load_corpus(config(include=["*.bin"]), CorpusPaths(tmp_path))
     with pytest.raises(ValueError, match=r"tree has no text in its (train|valid) split"):
-        load_corpus(config(include=["top.md"]), tmp_path)
+        load_corpus(config(include=["top.md"]), CorpusPaths(tmp_path))

@@ -20,7 +20,6 @@ from utils.files import write_whole
 LAST = "last.safetensors"
 _BEST_WEIGHTS = re.compile(r"best-(\d+)\.safetensors")
 _COUNTS = ("step", "loss_steps", "tokens", "validations", "elapsed_s")
-_OTHER_RANKS_GENERATOR = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
 _HEADER = "parnas"
 
 
@@ -52,7 +51,8 @@ class Checkpoint:
         state.loss_sum = self.tensors["loss_sum"].to(device)
         if state.kl_sum is not None:
             state.kl_sum = self.tensors["kl_sum"].to(device)
-        torch.set_rng_state(self.tensors["random.cpu"])
+        if "random.cpu" in self.tensors:
+            torch.set_rng_state(self.tensors["random.cpu"])
         if "random.cuda" in self.tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(self.tensors["random.cuda"])
         for name in _COUNTS:
@@ -115,16 +115,12 @@ def _tensors_of(state: TrainState, ranks: Ranks) -> dict[str, Tensor]:
     tensors["loss_sum"] = state.loss_sum
     if state.kl_sum is not None:
         tensors["kl_sum"] = state.kl_sum
-    generators = {"cpu": ranks.gather(torch.get_rng_state()[None])}
+    # A row for each rank.
+    tensors["random.cpu"] = ranks.gather(torch.get_rng_state()[None])
     # Not `is_available`: a run on a CPU beside a GPU has no use for a context there.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        generators["cuda"] = ranks.gather(torch.cuda.get_rng_state()[None])
-    # Those of the first rank have no number in their names.
-    return tensors | {
-        f"random.{kind}{f'.{rank}' if rank else ''}": generator
-        for kind, of_ranks in generators.items()
-        for rank, generator in enumerate(of_ranks)
-    }
+        tensors["random.cuda"] = ranks.gather(torch.cuda.get_rng_state()[None])
+    return tensors
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -138,16 +134,13 @@ def shard_for_rank(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Ten
     """
     shard: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if name.startswith("stream.") and tensor.ndim:
+        if name.startswith("stream."):
             shard[name] = tensor[ranks.rows(len(tensor))]
-        elif not _OTHER_RANKS_GENERATOR.fullmatch(name):
+        elif not name.startswith("random."):
             shard[name] = tensor
-    if ranks.rank:
-        shard.pop("random.cuda", None)
-        shard["random.cpu"] = torch.get_rng_state()
-        for kind in ("random.cpu", "random.cuda"):
-            if f"{kind}.{ranks.rank}" in tensors:
-                shard[kind] = tensors[f"{kind}.{ranks.rank}"]
+        elif ranks.rank < len(tensor):
+            # torch reads a view of a later row from the first row on.
+            shard[name] = tensor[ranks.rank].clone()
     return shard
 
 

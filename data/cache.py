@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from utils.files import folder_made_whole
+from utils.files import folder_made_whole, sha256_of
 
 INFO = "info.json"
 
@@ -51,9 +51,3 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
         # The loser of a race keeps the winner's folder.
         if not final.is_dir():
             raise
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.cache import INFO, build_folder, cache_errors, default_cache, key_hash, sha256_of
+from data.cache import INFO, build_folder, cache_errors, default_cache, key_hash
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, CorpusPaths, Split, load_corpus
 from data.text import to_bytes
 from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
-from utils.files import read_object
+from utils.files import read_object, sha256_of
 
 _SAMPLE_PARTS = 64
 _LARGEST_PART = 1 << 20

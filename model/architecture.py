@@ -1,6 +1,5 @@
 """The architecture of a derived model: the JSON file that carries it between the phases."""
 
-import hashlib
 import json
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from model.blocks import Candidate
 from model.config import NO_OPTIONS, ModelOptions, SoftmaxConfig
 from model.layout import Network, layout_letters, network_of, tied_slots
+from utils.files import sha256_of
 from utils.validation import Section, dotted, explain, too_many_values
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -256,5 +256,4 @@ def model_digest(folder: Path) -> str:
 
 @lru_cache
 def _digest_of(file: Path, *_version: int) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return sha256_of(file)

@@ -13,7 +13,6 @@ import stat
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
-from hashlib import file_digest
 from pathlib import Path
 
 from pipeline import cli
@@ -52,7 +51,7 @@ def write_archive(run: Path, out: Path) -> str:
     """
     from pipeline.run_files import COMMANDS, unfinished
     from training.run_dir import read_rows
-    from utils.files import write_whole
+    from utils.files import sha256_of, write_whole
 
     if not run.is_dir():
         raise ValueError(f"{run}: no run directory")
@@ -92,12 +91,6 @@ def _info(name: str) -> zipfile.ZipInfo:
     info.external_attr = (stat.S_IFREG | 0o644) << 16
     info.compress_type = zipfile.ZIP_DEFLATED
     return info
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of a file's bytes."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli
-from tools.pack import FILES, FOLDER, MANIFEST, WEIGHTS, sha256_of
+from tools.pack import FILES, FOLDER, MANIFEST, WEIGHTS
+from utils.files import sha256_of
 from utils.text import visible
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import hashlib
 import io
 import json
 import os
@@ -126,6 +127,12 @@ def make_durable(path: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_object(path: Path) -> dict[str, Any]:

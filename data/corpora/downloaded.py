@@ -15,10 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from data.cache import sha256_of
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, ReadAgain, Split
 from data.text import count_words, to_text
-from utils.files import make_durable
+from utils.files import make_durable, sha256_of
 
 if TYPE_CHECKING:
     from data.config import DataConfig

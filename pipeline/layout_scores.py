@@ -261,7 +261,7 @@ class LayoutTrainings:
         settings: dict[str, object] = {"run.threads": 1}
         if length == "full":
             return with_settings(self.plan.experiment, settings)
-        steps = settings["retrain.steps"] = _half(self.plan)
+        steps = settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
         method = self.plan.experiment.derive.method
         try:
             return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
@@ -275,10 +275,6 @@ class LayoutTrainings:
         seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + number
         letters, folder = layout_letters(layout), self._folder(length)
         return layout_job(self._experiment(length), letters, seed, folder)
-
-
-def _half(plan: RunPlan) -> int:
-    return max(1, plan.stages.first // 2)
 
 
 def seeds_trained(run_dir: Path) -> list[int]:

@@ -10,24 +10,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 REMEDY = "put the right pi.npz back, or remove {} to search again"
 
 
-def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: damaged ({error}); {remedy}") from error
-
-
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a search's pi.npz (`read_pi`); ValueError where it is missing."""
+    """The arrays of a search's pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
+
+    ValueError where it is missing or damaged.
+    """
     remedy = REMEDY.format(path.parent)
     if path.is_file():
-        return read_pi(path, remedy)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return dict(file)
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"{path}: damaged ({error}); {remedy}") from error
     if path.with_name("identity.json").exists():
         raise ValueError(f"{path}: is lost; {remedy}")
     others = sorted(other.parent.name for other in path.parent.parent.glob("seed-*/pi.npz"))
@@ -37,16 +36,8 @@ def load_pi(path: Path) -> dict[str, NDArray[Any]]:
 
 def softmax(alpha: NDArray[Any]) -> NDArray[Any]:
     """Softmax over the last axis."""
-    shifted = np.exp(alpha - alpha.max(axis=-1, keepdims=True))
-    pi: NDArray[Any] = shifted / shifted.sum(axis=-1, keepdims=True)
+    pi: NDArray[Any] = special.softmax(alpha, axis=-1)
     return pi
-
-
-def log_softmax(alpha: NDArray[Any]) -> NDArray[Any]:
-    """Logarithm of the softmax over the last axis."""
-    shifted = alpha - alpha.max(axis=-1, keepdims=True)
-    log_pi: NDArray[Any] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return log_pi
 
 
 def entropy(pi: NDArray[Any]) -> NDArray[Any]:

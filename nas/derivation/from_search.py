@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from model import Agreement, Evidence, Network, layout_letters
 from nas.derivation import check_method
 from nas.derivation.base import Choice, Considered, Derived, Request
 from nas.derivation.ranking import Ranked, networks_by_score
 from nas.statistics.agreement import agreement
-from utils.pi import load_pi, log_softmax, margins
+from utils.pi import load_pi, margins
 from utils.screen import say
 
 Array = NDArray[np.float64]
@@ -44,7 +45,7 @@ class Searched:
     @cached_property
     def log_pi_LC(self) -> Array:
         """Logarithm of pi, of the searches' mean alpha."""
-        return log_softmax(self.alpha_RLC.mean(axis=0))
+        return log_softmax(self.alpha_RLC.mean(axis=0), axis=-1)
 
     @property
     def pi_LC(self) -> Array:
@@ -54,7 +55,7 @@ class Searched:
     @property
     def pi_RLC(self) -> Array:
         """The probabilities of each search by itself."""
-        return np.exp(log_softmax(self.alpha_RLC))
+        return np.exp(log_softmax(self.alpha_RLC, axis=-1))
 
     def evidence(self, method: str) -> Evidence:
         """Evidence of a choice: pi, its margins, and how far several searches agree."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from report import html
 from report.html import Column
-from report.run_files import reading, tight_layout
+from report.run_files import tight_layout
 from utils.files import read_object
 from utils.text import aligned, compact, kind_words
 
@@ -61,27 +61,25 @@ class Comparison:
 
 def read_comparison(run_folder: Path) -> Comparison:
     """Read `comparison.json`."""
-    path, unknown = run_folder / "comparison.json", [math.nan] * 3
-    summary = read_object(path)
-    with reading(path):
-        rows = pd.DataFrame(summary["rows"])
-        rows = rows.astype({column: float for column in rows if column not in _TEXT})
-        known = [summary["intervals"].get(name, {}) for name in rows["name"]]
-        times = [summary["latency_interval_ms"].get(name) or unknown for name in rows["name"]]
-        for number, end in enumerate(("low", "high")):
-            rows[f"nats_{end}"] = [one.get("nats_per_token", unknown)[number] for one in known]
-            rows[f"less_{end}"] = [one.get("chosen_less_it", unknown)[1 + number] for one in known]
-            rows[f"latency_{end}"] = [ends[number] for ends in times]
-        rows["shown"] = [one.get("shown") for one in known]
-        rows["is_chosen"] = rows["role"].isin(CHOSEN_ROLES)
-        less = rows["nats_per_token"][rows["is_chosen"]].mean() - rows["nats_per_token"]
-        rows["less"] = less.mask(rows["is_chosen"])
-        rows["equal"] = rows["equal"].mask(rows["is_chosen"], "")
-        return Comparison(
-            rows,
-            remarks="\n".join(summary["remarks"]),
-            **{key: summary[key] for key in _SAID},
-        )
+    summary, unknown = read_object(run_folder / "comparison.json"), [math.nan] * 3
+    rows = pd.DataFrame(summary["rows"])
+    rows = rows.astype({column: float for column in rows if column not in _TEXT})
+    known = [summary["intervals"].get(name, {}) for name in rows["name"]]
+    times = [summary["latency_interval_ms"].get(name) or unknown for name in rows["name"]]
+    for number, end in enumerate(("low", "high")):
+        rows[f"nats_{end}"] = [one.get("nats_per_token", unknown)[number] for one in known]
+        rows[f"less_{end}"] = [one.get("chosen_less_it", unknown)[1 + number] for one in known]
+        rows[f"latency_{end}"] = [ends[number] for ends in times]
+    rows["shown"] = [one.get("shown") for one in known]
+    rows["is_chosen"] = rows["role"].isin(CHOSEN_ROLES)
+    less = rows["nats_per_token"][rows["is_chosen"]].mean() - rows["nats_per_token"]
+    rows["less"] = less.mask(rows["is_chosen"])
+    rows["equal"] = rows["equal"].mask(rows["is_chosen"], "")
+    return Comparison(
+        rows,
+        remarks="\n".join(summary["remarks"]),
+        **{key: summary[key] for key in _SAID},
+    )
 
 
 def perplexity_text(value: float) -> str:

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from report.pi_figures import MOST_POINTS, mark_start
 from report.plotting import FAINT, HUES, colours, dashes, framed, short_label, step_axis
-from report.run_files import Trajectory, reading, thin
+from report.run_files import Trajectory, thin
 from utils.files import read_object
 from utils.pi import entropy, margins
 
@@ -168,11 +168,9 @@ _COST_LINES = {
 def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
     """Expected cost of pi as multiples of the reference's, with the target."""
     known = read_object(search_folder / COSTS)
-    with reading(search_folder / COSTS):
-        reference, most = float(known["reference_cost"]), float(known["most"])
-        unit = f"{known['name'][:20]}, multiples of {known['reference'][:24]}"
-    with reading(search_folder / COST_PATH):
-        path = pd.read_csv(search_folder / COST_PATH)[["step", *_COST_LINES]].astype(float)
+    reference, most = float(known["reference_cost"]), float(known["most"])
+    unit = f"{known['name'][:20]}, multiples of {known['reference'][:24]}"
+    path = pd.read_csv(search_folder / COST_PATH)[["step", *_COST_LINES]].astype(float)
     step_N = path["step"].to_numpy(float)
     # Until alpha moves every candidate is as likely, and no layout is named.
     named_N = step_N > trajectory.alpha_start

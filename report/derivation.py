@@ -24,15 +24,12 @@ from report.plotting import (
     png,
     stairs,
 )
-from report.run_files import reading
 from utils.files import read_object, write_whole
 from utils.text import compact
 
 
 def _read_table(path: Path) -> pd.DataFrame:
-    with reading(path):
-        unknown = {"foreseen_nats": [""]}
-        return pd.read_csv(path, keep_default_na=False, na_values=unknown)
+    return pd.read_csv(path, keep_default_na=False, na_values={"foreseen_nats": [""]})
 
 
 @dataclass(frozen=True)

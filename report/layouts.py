@@ -14,7 +14,7 @@ import pandas as pd
 from report import html
 from report.comparison import Comparison
 from report.plotting import colours, text_on
-from report.run_files import reading, seed_folders
+from report.run_files import seed_folders
 from utils.files import read_object
 from utils.text import compact, layout_title
 
@@ -136,24 +136,23 @@ def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
 def read_layout(path: Path) -> Layout:
     """Read the labels, the evidence and the costs of an architecture's file."""
     content = read_object(path)
-    with reading(path):
-        labels = tuple(str(slot.get("label") or slot["kind"]) for slot in content["blocks"])
-        # The file of another layout than the chosen one is known by its name on disk.
-        name = str(content["name"]) if path.name == CHOSEN else path.stem
-        evidence, costs = content.get("evidence") or {}, content.get("costs") or {}
-        # A label that a budget made narrower has no pi of its own.
-        pis = zip(evidence.get("pi") or [{}] * len(labels), labels, strict=True)
-        pi_L = tuple(pi_C.get(label) for pi_C, label in pis)
-        return Layout(
-            name=name,
-            title=layout_title([slot["kind"] for slot in content["blocks"]], name),
-            labels=labels,
-            pi_L=pi_L if any(pi is not None for pi in pi_L) else None,
-            method=evidence.get("method") or "",
-            costs={key: float(costs[key]) for key in _COSTS if costs.get(key) is not None},
-            caveats=tuple(evidence.get("caveats") or ()),
-            gap=evidence.get("gap") or {},
-        )
+    labels = tuple(str(slot.get("label") or slot["kind"]) for slot in content["blocks"])
+    # The file of another layout than the chosen one is known by its name on disk.
+    name = str(content["name"]) if path.name == CHOSEN else path.stem
+    evidence, costs = content.get("evidence") or {}, content.get("costs") or {}
+    # A label that a budget made narrower has no pi of its own.
+    pis = zip(evidence.get("pi") or [{}] * len(labels), labels, strict=True)
+    pi_L = tuple(pi_C.get(label) for pi_C, label in pis)
+    return Layout(
+        name=name,
+        title=layout_title([slot["kind"] for slot in content["blocks"]], name),
+        labels=labels,
+        pi_L=pi_L if any(pi is not None for pi in pi_L) else None,
+        method=evidence.get("method") or "",
+        costs={key: float(costs[key]) for key in _COSTS if costs.get(key) is not None},
+        caveats=tuple(evidence.get("caveats") or ()),
+        gap=evidence.get("gap") or {},
+    )
 
 
 def compared(comparison: Comparison, layouts: Sequence[Layout]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from report import html
 from report.curves import validation_curves
 from report.html import Column
 from report.plotting import png
-from report.run_files import read_metrics, reading, seed_folders
+from report.run_files import read_metrics, seed_folders
 from utils.files import read_object
 from utils.text import compact, duration
 
@@ -42,9 +42,8 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
         for path in (seed / "result.json" for seed in seed_folders(folder)):
             if path.exists():
                 result = read_object(path)
-                with reading(path):
-                    key += f"{result.get('network')} {result['seed']} {result['test']}\n"
-                    rows += html.cells_of(pd.json_normalize(result), _COLUMNS)
+                key += f"{result.get('network')} {result['seed']} {result['test']}\n"
+                rows += html.cells_of(pd.json_normalize(result), _COLUMNS)
         if rows and first.setdefault(key, folder.name) != folder.name:
             twins.append(f"{folder.name} and {first[key]} are one network.")
             continue

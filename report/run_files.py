@@ -4,8 +4,7 @@ N recorded steps   L slots   C candidates
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,21 +12,6 @@ import numpy as np
 import pandas as pd
 
 from utils.files import read_object
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Name the file where what it holds is not what a run writes.
-
-    Raises:
-        ValueError: something inside raised; OSErrors have a name already.
-    """
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:  # whatever a reader meets in a broken file
-        raise ValueError(f"{path}: damaged ({type(error).__name__}: {error})") from error
 
 
 @dataclass(frozen=True)
@@ -43,7 +27,7 @@ class Trajectory:
 
 def read_trajectory(path: Path) -> Trajectory:
     """Read a `pi.npz`."""
-    with reading(path), np.load(path) as arrays:
+    with np.load(path) as arrays:
         return Trajectory(
             step_N=arrays["step"],
             pi_NLC=arrays["pi"],
@@ -57,17 +41,14 @@ def read_metrics(path: Path) -> pd.DataFrame:
     """Read a `metrics.jsonl`: objects with `kind` and `step`; a torn last line is left out."""
     # Only a writer that was stopped leaves a last line without its end.
     whole, _, _ = path.read_bytes().rpartition(b"\n")
-    with reading(path):
-        rows = [json.loads(line) for line in whole.splitlines()]
-        return pd.DataFrame(rows, columns=None if rows else ["kind", "step"])
+    rows = [json.loads(line) for line in whole.splitlines()]
+    return pd.DataFrame(rows, columns=None if rows else ["kind", "step"])
 
 
 def read_caveats(search_folder: Path) -> list[str]:
     """Read the caveats of a search; none where there is no file."""
     path = search_folder / "caveats.json"
-    content = read_object(path) if path.exists() else {"caveats": []}
-    with reading(path):
-        return list(content["caveats"])
+    return list(read_object(path)["caveats"]) if path.exists() else []
 
 
 def read_joint_caveats(searches: Iterable[Path]) -> list[str]:
@@ -76,8 +57,7 @@ def read_joint_caveats(searches: Iterable[Path]) -> list[str]:
     path = folders[0].parent / "caveats.json" if folders else Path()
     content = read_object(path) if path.is_file() else {}
     fits = content.get("searches") == sorted(map(seed_of, folders))
-    with reading(path):
-        return list(content["caveats"]) if fits else []
+    return list(content["caveats"]) if fits else []
 
 
 def seed_folders(folder: Path) -> list[Path]:

@@ -42,14 +42,10 @@ def test_the_text_table_shows_the_numbers(make):
     assert lines[-2:] == ["not testable with one seed", "median of 30 passes"]
 
 
-def test_a_broken_table_is_named_but_no_name_is_missing(make):
+def test_no_name_is_missing(make):
     comparison = read_comparison(make.comparison(row(name="nan", layout="NA")))
     assert comparison.rows["name"].tolist() == ["nan"]
     assert "nan" in text_table(comparison)
-    path = make.comparison() / "comparison.json"
-    path.write_text(path.read_text().replace("2810000.0", '"many"'))
-    with pytest.raises(ValueError, match=f"^{path}: (broken|damaged) .*many"):
-        read_comparison(make.run)
 
 
 def with_role(make, role):

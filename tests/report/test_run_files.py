@@ -1,4 +1,4 @@
-"""Run files: what was written comes back, a broken one is named; which rows of many are shown."""
+"""Run files: what was written comes back; which rows of many are shown."""
 
 import numpy as np
 import pytest

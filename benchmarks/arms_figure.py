@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmarks.arms import blocks
 from model.blocks import BLOCKS
-from report.plotting import FAINT, HUES, INK, colours, house_style, make_figure, margins, text_on
+from report.plotting import FAINT, HUES, INK, colours, framed, text_on
 
 _ROW_INCHES = 0.46
 _PLAIN = {"dense": "feed-forward"}
@@ -35,13 +35,14 @@ def arms_figure(rows: Sequence[ArmRow], margin_nats: float | None = None) -> Fig
     The first row is what the others are compared with, and has no interval; a band reaches up to
     the margin.
     """
-    with house_style():
-        figure = make_figure(9.0, 1.2 + _ROW_INCHES * len(rows))
-        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1.0))
-        margins(figure, left=1.75, right=0.25, top=0.4, bottom=0.75)
+    height = 1.2 + _ROW_INCHES * len(rows)
+    with framed(
+        9.0, height, 1, 2, left=1.75, right=0.25, top=0.4, bottom=0.75,
+        sharey=True, width_ratios=(1.25, 1.0),
+    ) as (figure, grid):  # fmt: skip
         figure.subplots_adjust(wspace=0.28)
-        _draw_blocks(left, rows)
-        _draw_differences(right, rows, margin_nats)
+        _draw_blocks(grid[0, 0], rows)
+        _draw_differences(grid[0, 1], rows, margin_nats)
     return figure
 
 

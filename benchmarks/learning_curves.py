@@ -23,7 +23,7 @@ from benchmarks.keys import check_key
 from benchmarks.layout_rows import Commands, Row, rows_of
 from pipeline.experiment import load_experiment
 from pipeline.run_files import read_result
-from report.plotting import HUES, colours, dashes, house_style, make_figure, margins, png
+from report.plotting import HUES, colours, dashes, framed, png
 from report.run_files import read_metrics
 from utils.files import csv_of, write_whole
 
@@ -112,10 +112,8 @@ def learning_curves(rows: Sequence[Row], base: str) -> Figure:
     lines: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         lines.setdefault(training_of(row), []).append(row)
-    with house_style():
-        figure = make_figure(7.6, 4.2)
-        axes = figure.subplots()
-        margins(figure, left=0.8, right=0.2, top=0.4, bottom=0.55)
+    with framed(7.6, 4.2, left=0.8, top=0.4) as (figure, grid):
+        axes = grid[0, 0]
         for (layout, steps, *_), points in lines.items():
             axes.plot(
                 [int(row["step"]) for row in points],

@@ -31,7 +31,6 @@ from report.plotting import (
     framed,
     house_style,
     panel_columns,
-    pi_bar,
     short_label,
     step_axis,
     text_on,
@@ -195,8 +194,10 @@ def pi_grid(slots: int, labels: Sequence[str]) -> Grid:
             ]
         grid[-1, 0].set_xlabel("block")
         box = grid[0, 0].get_position()
-        bar = pi_bar(figure, (box.x1 + 0.14 / width, box.y0, 0.11 / width, box.height))
-        bar.tick_params(length=2, labelsize=8.5, color=INK)
+        beside = figure.add_axes((box.x1 + 0.14 / width, box.y0, 0.11 / width, box.height))
+        bar = figure.colorbar(meshes[0], beside, ticks=[0, 0.5, 1], label="probability (pi)")
+        bar.outline.set_visible(False)
+        beside.tick_params(length=2, labelsize=8.5, color=INK)
     return Grid(figure, title, meshes, text_LC)
 
 

@@ -11,8 +11,7 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -90,21 +89,6 @@ def short_label(text: str, longest: int) -> str:
     return shorten(plain(text), longest)
 
 
-def make_figure(width: float, height: float, *, dpi: int = DPI) -> Figure:
-    """A figure of so many inches on an Agg canvas, known to no pyplot state."""
-    figure = Figure(figsize=(width, height), dpi=dpi)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def margins(figure: Figure, *, left: float, right: float, top: float, bottom: float) -> None:
-    """Set the room around all axes in inches, which stays readable at every figure size."""
-    width, height = figure.get_size_inches()
-    figure.subplots_adjust(
-        left=left / width, right=1 - right / width, bottom=bottom / height, top=1 - top / height
-    )
-
-
 @contextmanager
 def framed(
     width: float,
@@ -118,11 +102,16 @@ def framed(
     bottom: float = 0.55,
     **shared: Any,
 ) -> Iterator[tuple[Figure, Any]]:
-    """A figure and its grid of axes in the house style; sizes and margins in inches."""
+    """A figure and its grid of axes in the house style; sizes and margins in inches.
+
+    The canvas is Agg's, which can measure text, and no pyplot state knows of it.
+    """
     with house_style():
-        figure = make_figure(width, height)
+        figure = Figure(figsize=(width, height), dpi=DPI)
+        FigureCanvasAgg(figure)
         grid = figure.subplots(lines, columns, squeeze=False, **shared)
-        margins(figure, left=left, right=right, top=top, bottom=bottom)
+        across = {"left": left / width, "right": 1 - right / width}
+        figure.subplots_adjust(**across, bottom=bottom / height, top=1 - top / height)
         yield figure, grid
 
 
@@ -159,14 +148,6 @@ def cost_axes(axes: Axes, x: str, y: str, show: Callable[[float], str] = compact
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.grid()
-
-
-def pi_bar(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
-    """A colour bar for pi; `box` is left, bottom, width and height as shares of the figure."""
-    mapped = ScalarMappable(Normalize(0, 1), cmap=PI_MAP)
-    bar = figure.colorbar(mapped, figure.add_axes(box), ticks=[0, 0.5, 1], label="probability (pi)")
-    bar.outline.set_visible(False)
-    return bar.ax
 
 
 def panel_columns(slots: int) -> int:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.layoutbench.rank import Ranked, rankings
 from benchmarks.ranking import Ranking
-from report.plotting import FAINT, HUES, INK, house_style, make_figure, margins, plain, png
+from report.plotting import FAINT, HUES, INK, framed, plain, png
 from utils.files import csv_of, write_whole
 
 TITLES = {"equal": "within 3% of equal FLOPs", "free": "free"}
@@ -83,10 +83,8 @@ def as_text(title: str, ranking: Ranking) -> str:
 def rank_figure(content: Mapping[str, Any]) -> Figure:
     """One row for each group of layouts: a scatter, and the taus with their intervals."""
     groups = content["groups"]
-    with house_style():
-        figure = make_figure(8.6, 0.5 + 3.1 * max(len(groups), 1))
-        grid = figure.subplots(max(len(groups), 1), 2, squeeze=False)
-        margins(figure, left=0.75, right=0.2, top=0.35, bottom=0.5)
+    lines = max(len(groups), 1)
+    with framed(8.6, 0.5 + 3.1 * lines, lines, 2, top=0.35, bottom=0.5) as (figure, grid):
         figure.subplots_adjust(wspace=0.6, hspace=0.45)
         for (scatter, taus), (name, group) in zip(grid, groups.items(), strict=False):
             rows = [row for row in content["rows"] if row[name]]

@@ -77,11 +77,10 @@ def read_trainings(run_folder: Path) -> Trainings | None:
     return Trainings(_read_table(path), _read_table(front))
 
 
-def write_trainings_figure(run_folder: Path) -> Path | None:
-    """Draw RUN/trainings.png; None where nothing was trained for the chosen layout."""
+def write_trainings_figure(run_folder: Path) -> Path:
+    """Draw RUN/trainings.png of what was trained for the chosen layout."""
     trainings = read_trainings(run_folder)
-    if trainings is None:
-        return None
+    assert trainings is not None
     return write_whole(run_folder / "trainings.png", png(trainings_figure(trainings)))
 
 
@@ -112,11 +111,8 @@ def trainings_figure(trainings: Trainings) -> Figure:
     return figure
 
 
-def trainings_sentence(run_folder: Path) -> str:
-    """How many trainings chose the layout, and how far the next one is behind; else nothing."""
-    trainings = read_trainings(run_folder)
-    if trainings is None:
-        return ""
+def trainings_sentence(trainings: Trainings) -> str:
+    """How many trainings chose the layout, and how far the next one is behind."""
     count, trained = trainings.rows["layout"].nunique(), trainings.full["expected"]
     layouts = "1 layout" if count == 1 else f"{count} layouts"
     said = f"{len(trainings.rows)} trainings of {layouts} chose it by validation loss"
@@ -129,11 +125,8 @@ def trainings_sentence(run_folder: Path) -> str:
     )
 
 
-def trainings_section(run_folder: Path) -> html.Section | None:
-    """Section of the trainings for the chosen layout; None where nothing was trained."""
-    trainings = read_trainings(run_folder)
-    if trainings is None:
-        return None
+def trainings_section(trainings: Trainings) -> html.Section:
+    """Section of the trainings for the chosen layout."""
     trained = trainings.full.reset_index()
     foreseen = Column("expected nats", "by half length", "foreseen", "{:.4f}".format)
     columns = [

@@ -10,7 +10,7 @@ from report.answer import answer
 from report.commands import commands_section, next_commands
 from report.comparison import Comparison, html_table, read_comparison
 from report.comparison_figure import scatter
-from report.derivation import trainings_section, trainings_sentence
+from report.derivation import read_trainings, trainings_section, trainings_sentence
 from report.layouts import (
     compared,
     derived_section,
@@ -51,6 +51,7 @@ def write_report(run_folder: Path) -> Path:
     if shown and chosen and shown.name != chosen.name:
         since = f"{chosen.name} was chosen after this comparison of {shown.name}: compare again"
         caveats.insert(0, since)
+    trainings = read_trainings(run_folder)
     left = next_commands(run_folder, comparison)
     sections = [
         answer(
@@ -62,13 +63,13 @@ def write_report(run_folder: Path) -> Path:
             caveats=caveats,
             caveats_key="derived" if chosen or not found else found[0].key,
             next_command=left[0] if left else "",
-            trained=trainings_sentence(run_folder),
+            trained=trainings_sentence(trainings) if trainings else "",
         ),
         _comparison(comparison) if comparison else None,
         layouts_section(contenders, palette),
         *found,
         derived_section(chosen, palette) if chosen else None,
-        trainings_section(run_folder),
+        trainings_section(trainings) if trainings else None,
         retraining_section(run_folder, comparison.chosen if comparison else None),
         commands_section(run_folder, left),
     ]

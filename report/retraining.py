@@ -1,6 +1,7 @@
 """The page's section about the layouts that were trained from scratch: curves and results."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -35,23 +36,21 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
     """Curves and results, the layout of the name `chosen` first; None without any."""
     found = (path for path in (run_folder / "retrain").glob("*") if path.is_dir())
     folders = sorted(found, key=lambda folder: (folder.name != chosen, folder))
-    results, metrics = list[list[str]](), dict[str, list[pd.DataFrame]]()
+    results, metrics = list[dict[str, Any]](), dict[str, list[pd.DataFrame]]()
     first, twins = dict[str, str](), list[str]()  # by what tells trainings apart, names
     for folder in folders:
-        rows, key = list[list[str]](), ""
-        for path in (seed / "result.json" for seed in seed_folders(folder)):
-            if path.exists():
-                result = read_object(path)
-                key += f"{result.get('network')} {result['seed']} {result['test']}\n"
-                rows += html.cells_of(pd.json_normalize(result), _COLUMNS)
+        seeds = seed_folders(folder)
+        paths = (seed / "result.json" for seed in seeds)
+        rows = [read_object(path) for path in paths if path.exists()]
+        key = str([(row.get("network"), row["seed"], row["test"]) for row in rows])
         if rows and first.setdefault(key, folder.name) != folder.name:
             twins.append(f"{folder.name} and {first[key]} are one network.")
             continue
         results += rows
-        paths = (seed / "metrics.jsonl" for seed in seed_folders(folder))
-        seeds = [read_metrics(path) for path in paths if path.exists()]
-        if seeds := [frame for frame in seeds if (frame["kind"] == "valid").any()]:
-            metrics[folder.name] = seeds
+        paths = (seed / "metrics.jsonl" for seed in seeds)
+        seen = [read_metrics(path) for path in paths if path.exists()]
+        if seen := [frame for frame in seen if (frame["kind"] == "valid").any()]:
+            metrics[folder.name] = seen
     if not (metrics or results):
         return None
     curves = []
@@ -59,14 +58,13 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
         alt = f"Line chart of validation perplexity over the steps: {', '.join(metrics)}"
         caption = "Validation perplexity of the retrained layouts"
         curves = [html.Picture(png(validation_curves(metrics, chosen)), caption, alt)]
-    # The columns that any row has something in.
-    columns = [i for i in range(len(_COLUMNS)) if any(row[i] != "-" for row in results)]
-    head = [(_COLUMNS[i].title, _COLUMNS[i].unit) for i in columns]
-    shown = [(False, [row[i] for i in columns]) for row in results]
+    table = pd.json_normalize(results).dropna(axis=1, how="all")
+    columns = [column for column in _COLUMNS if column.key in table]
+    marked = [False] * len(table)
     return html.exhibit(
         "retraining",
         "Retraining",
-        html.Table(head, shown, left=1, label="results") if shown else None,
+        html.table_of(table, columns, marked, left=1, label="results") if results else None,
         notes=twins,
         pictures=curves,
     )

@@ -11,7 +11,7 @@ from hpo.config import SweepConfig
 from hpo.space import Space
 from nas.derivation import RULES, check_method, method_of
 from nas.derivation.base import Request
-from utils.validation import Said, dotted, plain_types, show
+from utils.validation import Said, dotted, show, takes_integers_alone
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -42,8 +42,9 @@ def space_of(experiment: Experiment) -> Space:
     """The space of an experiment with a sweep; the schema says which keys take integers only."""
     assert experiment.sweep is not None
     space = experiment.sweep.space
-    types = {key: plain_types(type(experiment), tuple(key.split("."))) for key in space}
-    return Space(space, {key for key, of in types.items() if int in of and float not in of})
+    schema = type(experiment)
+    integers = {key for key in space if takes_integers_alone(schema, tuple(key.split(".")))}
+    return Space(space, integers)
 
 
 def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -153,22 +152,12 @@ def show(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def plain_types(root: type[BaseModel], key: Key) -> set[type]:
-    """Of int, float, bool, str and NoneType those that may stand at a key."""
-    fields = [model.model_fields.get(str(key[-1])) for model in _models_at(root, key[:-1])]
-    return {kind for field in fields if field for kind in _plain(field.annotation)}
-
-
-def _plain(annotation: Any) -> Iterator[type]:
-    if annotation in (int, float, bool, str, type(None)):
-        yield annotation
-    elif get_origin(annotation) is Annotated:
-        yield from _plain(get_args(annotation)[0])
-    elif get_origin(annotation) in (Union, UnionType):
-        for member in get_args(annotation):
-            yield from _plain(member)
-    elif get_origin(annotation) is Literal:
-        yield from (type(value) for value in get_args(annotation))
+def takes_integers_alone(root: type[BaseModel], key: Key) -> bool:
+    """Whether all numbers that may stand at a key are integers."""
+    sections = [model.model_json_schema()["properties"] for model in _models_at(root, key[:-1])]
+    schemas = [section.get(str(key[-1]), {}) for section in sections]
+    kinds = {one.get("type") for schema in schemas for one in (schema, *schema.get("anyOf", ()))}
+    return "integer" in kinds and "number" not in kinds
 
 
 def _only_follows(error: ErrorDetails) -> bool:

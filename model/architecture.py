@@ -11,7 +11,7 @@ from model.blocks import Candidate
 from model.config import NO_OPTIONS, ModelOptions, SoftmaxConfig
 from model.layout import Network, layout_letters, network_of, tied_slots
 from utils.files import sha256_of
-from utils.validation import Section, dotted, explain, too_many_values
+from utils.validation import Section, dotted, explain
 
 Share = Annotated[float, Field(ge=0, le=1)]
 # What a model folder must hold.
@@ -212,8 +212,6 @@ class Architecture(Section):
     @classmethod
     def from_json(cls, text: str, source: str) -> "Architecture":
         """The inverse of `to_json`; ValueError has a line for each problem of the text."""
-        if (words := too_many_values(text)) is not None:
-            raise ValueError(f"{source}: {words}")
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:

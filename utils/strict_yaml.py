@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from utils.validation import MOST_VALUES, Key, too_many_values
+from utils.validation import Key
 
 _NULL, _BOOL, _INT, _FLOAT, _STR = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str")
@@ -53,9 +53,6 @@ class Document:
     def build(self, node: yaml.Node, key: Key) -> Any:
         """The plain value of a node; its line and problems are noted."""
         self.line_of.setdefault(key, node.start_mark.line + 1)
-        if len(self.line_of) > MOST_VALUES:
-            # Few lines may be: an alias of a list of aliases.
-            raise YamlError(f"more than {MOST_VALUES:,} values; give fewer", self.line_of[key])
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, key)
         if isinstance(node, yaml.SequenceNode):
@@ -96,8 +93,6 @@ def read_yaml(text: str) -> Document:
         YamlError: a syntax error, or a second document.
     """
     document = Document()
-    if (words := too_many_values(text)) is not None:
-        raise YamlError(words)
     try:
         root = _Loader(text).get_single_node()
     except yaml.MarkedYAMLError as error:

@@ -43,10 +43,6 @@ _MESSAGES = {
 }
 
 
-# Far more than a file of ours has, and a memory's worth of errors that is not missed.
-MOST_VALUES = 300_000
-
-
 class Section(BaseModel):
     """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
 
@@ -80,16 +76,6 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
         specific = [error for error in at_key if not _expected(error)]
         explained += _explain_one(key, (specific or at_key)[0], root)
     return explained
-
-
-def too_many_values(text: str) -> str | None:
-    """The words for JSON or YAML of more values than may be judged; None of other text.
-
-    To be asked before pydantic judges: it keeps an error of each wrong value, a kilobyte or so.
-    """
-    if text.count(",") + text.count("\n") <= MOST_VALUES:
-        return None
-    return f"more than {MOST_VALUES:,} values, which no file of Parnas has"
 
 
 def first_problem(error: ValidationError) -> str:

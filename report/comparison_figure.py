@@ -1,6 +1,6 @@
 """Figure of a comparison: perplexity of each layout against every cost that is known.
 
-P points of a panel; an axis of 2 holds both axes of a panel, a second the ends of an interval
+P points of a panel; an axis of 2 holds the ends of an interval
 """
 
 import numpy as np
@@ -41,38 +41,34 @@ def _draw(axes: Axes, comparison: Comparison, column: str) -> None:
     cost, written = _COSTS[column]
     both = [column, "perplexity"]
     rows = comparison.rows[np.isfinite(comparison.rows[both]).all(axis=1)]
-    at_P2 = rows[both].to_numpy()
-    x_P, y_P = at_P2.T
+    x_P, y_P = rows[both].to_numpy().T
     cost_axes(axes, COSTS[cost], "test perplexity", written)
     for role, (mark, colour, size, words) in _MARKS.items():
         shown_P = (rows["role"] == role).to_numpy()
         if shown_P.any():
             chosen = role in CHOSEN_ROLES
             axes.plot(
-                *at_P2[shown_P].T, mark, color=colour, markersize=size, markeredgecolor="white",
-                markeredgewidth=0.6, zorder=4 if chosen else 3,
-                label=words,
+                x_P[shown_P], y_P[shown_P], mark, color=colour, markersize=size, label=words,
+                markeredgecolor="white", markeredgewidth=0.6, zorder=4 if chosen else 3,
             )  # fmt: skip
     if not len(rows):
         return
-    ends_P22 = np.repeat(at_P2[:, :, None], 2, axis=2)
-    known = {1: np.exp(rows[["nats_low", "nats_high"]].to_numpy(float))}
-    known |= {0: rows[["latency_low", "latency_high"]].to_numpy(float)} if cost == "latency" else {}
-    for axis, known_P2 in known.items():
-        ends_P22[:, axis] = np.where(np.isnan(known_P2), ends_P22[:, axis], known_P2)
-    beyond_P22 = np.abs(ends_P22 - at_P2[:, :, None])
-    if beyond_P22.any():
-        beyond_P22[beyond_P22 == 0] = np.nan
-        x_error_2P, y_error_2P = beyond_P22.transpose(1, 2, 0)
+    x_ends = ["latency_low", "latency_high"] if cost == "latency" else [column, column]
+    x_2P = rows[x_ends].to_numpy(float).T
+    y_2P = np.exp(rows[["nats_low", "nats_high"]].to_numpy(float)).T
+    x_2P, y_2P = np.where(np.isnan(x_2P), x_P, x_2P), np.where(np.isnan(y_2P), y_P, y_2P)
+    x_error_2P, y_error_2P = np.abs(x_2P - x_P), np.abs(y_2P - y_P)
+    if x_error_2P.any() or y_error_2P.any():
+        # Of an interval of no length the caps would still be drawn.
+        x_error_2P[x_error_2P == 0], y_error_2P[y_error_2P == 0] = np.nan, np.nan
         axes.errorbar(
             x_P, y_P, xerr=x_error_2P, yerr=y_error_2P, fmt="none", ecolor="#666666",
             elinewidth=1.0, capsize=3.0, zorder=2, label="95% interval",
         )  # fmt: skip
-    axes.set_xlim(limits(ends_P22[:, 0], 0.2))
-    axes.set_ylim(limits(ends_P22[:, 1], 0.15))
-    (left_P, right_P), (low_P, high_P) = ends_P22.transpose(1, 2, 0)
-    across = np.broadcast_arrays(np.linspace(left_P, right_P, _ALONG), y_P)
-    upwards = np.broadcast_arrays(x_P, np.linspace(low_P, high_P, _ALONG))
+    axes.set_xlim(limits(x_2P, 0.2))
+    axes.set_ylim(limits(y_2P, 0.15))
+    across = np.broadcast_arrays(np.linspace(x_2P[0], x_2P[1], _ALONG), y_P)
+    upwards = np.broadcast_arrays(x_P, np.linspace(y_2P[0], y_2P[1], _ALONG))
     bars = np.concatenate([np.stack(across, axis=-1), np.stack(upwards, axis=-1)])
     names = rows["name"].mask(rows["role"] != "baseline", "").tolist()
     name_points(axes, [*rows["layout"]], x_P, y_P, bars.reshape(-1, 2), names)

@@ -94,16 +94,13 @@ def _finish(axes: Axes, ylabel: str = "perplexity") -> None:
     axes.set_ylabel(f"{ylabel} (lower is better)")
     axes.set_xlabel("step")
     axes.grid(axis="y")
-    drawn = [line for line in axes.get_lines() if len(line.get_xdata())]  # type: ignore[arg-type]
-    if not drawn:
+    if not axes.lines:
         axes.text(0.5, 0.5, "nothing recorded yet", ha="center", transform=axes.transAxes)
         return
-    step_values = np.concatenate([np.asarray(line.get_xdata(), dtype=float) for line in drawn])
-    values = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in drawn])
-    first, last = float(step_values.min()), float(step_values.max())
+    first, last = axes.dataLim.intervalx
     room = 0.012 * (last - first)  # for the marks at both ends
     step_axis(axes, first - room, last + room)
-    _perplexity_axis(axes, float(values.min()), float(values.max()))
+    _perplexity_axis(axes, *axes.dataLim.intervaly)
     axes.legend(loc="best")
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from report import html
 from report.comparison import Comparison, perplexity_text, significant
-from report.layouts import Palette, Stack, in_order_of_interest, stack, stack_columns
+from report.layouts import Palette, Stack, in_order_of_interest, stack_columns
 from report.run_files import Trajectory
 from utils.text import NO_CONTEXT, compact, shorten
 
@@ -51,7 +51,7 @@ def answer(
         labels, own = row["labels"], row["is_chosen"]
         role = "chosen" if own else "the reference" if row["is_reference"] else row["role"]
         sure = pi_L if own and pi_L and len(pi_L) == len(labels) else None
-        return row, role, stack(labels, palette, sure, numbered=own)
+        return row, role, Stack(labels, palette, sure, numbered=own)
 
     body = html.render(
         "answer.html.j2",
@@ -77,7 +77,7 @@ def _likeliest(trajectory: Trajectory, palette: Palette) -> tuple[int, Stack]:
     """The last step of a search, and each block's likeliest candidate there."""
     pi_LC = trajectory.pi_NLC[-1]
     labels = [trajectory.labels[int(k)] for k in pi_LC.argmax(axis=1)]
-    return int(trajectory.step_N[-1]), stack(labels, palette, pi_LC.max(axis=1).tolist())
+    return int(trajectory.step_N[-1]), Stack(labels, palette, pi_LC.max(axis=1).tolist())
 
 
 def _figures(shown: pd.DataFrame) -> list[tuple[str, str, list[tuple[str, str]]]]:

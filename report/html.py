@@ -14,6 +14,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from report.plotting import text_on
 from utils.files import write_whole
 
 
@@ -122,4 +123,5 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.tests["known"] = pd.notna
+    environment.filters["ink"] = text_on
     return environment

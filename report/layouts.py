@@ -13,7 +13,7 @@ import pandas as pd
 
 from report import html
 from report.comparison import Comparison
-from report.plotting import colours, text_on
+from report.plotting import colours
 from report.run_files import seed_folders
 from utils.files import read_object
 from utils.text import compact, layout_title
@@ -46,19 +46,18 @@ class Palette:
 
 
 @dataclass(frozen=True)
-class Block:
-    """A block of a stack; `number` and `pi` are empty where they are not shown."""
+class Stack:
+    """A layout as blocks on each other, with the pi of each where it is known."""
 
-    label: str
-    title: str
-    number: str
-    pi: str
-    hue: str
-    ink: str
+    labels: Sequence[str]
+    palette: Palette
+    pi_L: Sequence[float | None] | None = None
+    numbered: bool = True
 
-
-# Columns of blocks, each from below, and the number that each column begins with.
-Stack = list[tuple[int, list[Block]]]
+    @property
+    def rows(self) -> int:
+        """Blocks in a column."""
+        return _rows(len(self.labels))
 
 
 def palette_of(layouts: Iterable[Sequence[str]], slots: int = 1) -> Palette:
@@ -82,23 +81,6 @@ def stack_columns(slots: int) -> int:
 def _rows(slots: int) -> int:
     """Blocks in a column, so that columns are about equally high."""
     return max(-(-slots // stack_columns(slots)), 1)
-
-
-def stack(
-    labels: Sequence[str],
-    palette: Palette,
-    pi_L: Sequence[float | None] | None = None,
-    *,
-    numbered: bool = True,
-) -> Stack:
-    """A layout as blocks, with the pi of each where it is known."""
-    rows, blocks = _rows(len(labels)), []
-    for slot, (label, pi) in enumerate(zip(labels, pi_L or [None] * len(labels), strict=True)):
-        title = f"block {slot}: {label}" + ("" if pi is None else f", pi {pi:.4f}")
-        shown, number = "" if pi is None else f"{pi:.2f}", str(slot) if numbered else ""
-        hue = palette.hues[label]
-        blocks.append(Block(label, title, number, shown, hue, text_on(hue)))
-    return [(first, blocks[first : first + rows]) for first in range(0, len(blocks), rows)]
 
 
 @dataclass(frozen=True)
@@ -202,9 +184,8 @@ def layouts_section(rows: pd.DataFrame, palette: Palette) -> html.Section | None
     """Every layout of the run as a stack; None where there is one at most."""
     if len(rows) < 2:
         return None
-    drawn = [
-        (row, stack(row["labels"], palette, numbered=False)) for row in rows.to_dict("records")
-    ]
+    records = rows.to_dict("records")
+    drawn = [(row, Stack(row["labels"], palette, numbered=False)) for row in records]
     wide = any(stack_columns(len(labels)) > 1 for labels in rows["labels"])
     body = html.render("layouts.html.j2", drawn=drawn, wide=wide)
     return html.Section("layouts", "All layouts", body)
@@ -225,7 +206,7 @@ def derived_section(layout: Layout, palette: Palette) -> html.Section:
     body = html.render(
         "derived.html.j2",
         layout=layout,
-        stack=stack(layout.labels, palette, layout.pi_L),
+        stack=Stack(layout.labels, palette, layout.pi_L),
         gap=html.Table(head, rows, left=1, label="the discretisation gap") if rows else None,
     )
     return html.Section("derived", "Derived layout", body)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from report import html
-from report.layouts import Palette, palette_of, stack
+from report.layouts import Palette, Stack, palette_of
 from report.sweep.tables import headline, warning
 from report.sweep.trials import (
     Row,
@@ -53,7 +53,7 @@ def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
     body = html.render(
         "sweep.html.j2",
         drawn=[
-            (stack((row.layout or "").split(), palette), row.name, _reached(sweep, row))
+            (Stack((row.layout or "").split(), palette), row.name, _reached(sweep, row))
             for row in found
         ],
         headline=headline(sweep),

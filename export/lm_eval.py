@@ -45,19 +45,13 @@ class ParnasLM(LM):  # type: ignore[misc]
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Log-probability of a continuation (nats), and whether greedy decoding gives it."""
         rows = [pair_row(self.tokenizer, *request.args) for request in requests]
-        found = [(-float(each.nats.sum()), each.greedy) for each in self._score(rows, greedy=True)]
-        for request, answer in zip(requests, found, strict=True):
-            self.cache_hook.add_partial("loglikelihood", request.args, answer)
-        return found
+        return [(-float(each.nats.sum()), each.greedy) for each in self._score(rows, greedy=True)]
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """Log-probabilities of whole texts (nats)."""
         documents = [encode_documents(self.tokenizer, [request.args[0]]) for request in requests]
         rows = [Row(document.tolist(), 1) for document in documents]
-        found = [-float(each.nats.sum()) for each in self._score(rows)]
-        for request, answer in zip(requests, found, strict=True):
-            self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
-        return found
+        return [-float(each.nats.sum()) for each in self._score(rows)]
 
     def _score(self, rows: Sequence[Row], *, greedy: bool = False) -> list[Score]:
         with tqdm(total=len(rows), unit="text", disable=None, leave=False) as bar:
@@ -78,7 +72,6 @@ class ParnasLM(LM):  # type: ignore[misc]
                 seeds = [self.seed + place for place in taken]
                 for place, text in zip(taken, self._go_on(contexts, options, seeds), strict=True):
                     texts[place] = text
-                    self.cache_hook.add_partial("generate_until", requests[place].args, text)
         return texts
 
     def _go_on(

@@ -10,7 +10,6 @@ same command resumes an interrupted run.
 Writes RUN/NAME/seed-N/ for each, RUN/confirm.csv and RUN/confirm.json.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,14 @@ SEEDS = (100, 101, 102, 103, 104)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
+    parser = cli.tool_parser("confirm", __doc__)
+    add = parser.add_argument
+    add("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
+    cli.add_seeds(parser, "seeds that were not used in the choice", SEEDS)
+    cli.add_workers(parser)
+    add("--run", type=Path, default=Path("runs/confirm"), metavar="DIR", help="the run folder")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both")
+    arguments = parser.parse_args(argv)
     files = arguments.experiments
     with cli.user_errors():
         from pipeline.compare import check_sides, finish_sides, train_sides
@@ -47,18 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(finish_sides(plan, sides, arguments.seeds, arguments.run))
         print(f"table: {arguments.run / 'confirm.csv'}")
     return 0
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments."""
-    parser = cli.tool_parser("confirm", __doc__)
-    add = parser.add_argument
-    add("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
-    cli.add_seeds(parser, "seeds that were not used in the choice", SEEDS)
-    cli.add_workers(parser)
-    add("--run", type=Path, default=Path("runs/confirm"), metavar="DIR", help="the run folder")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both")
-    return parser.parse_args(argv)
 
 
 def names_of(files: Sequence[Path]) -> list[str]:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; `window` and `clamp` are there only where they were given."""
+    """The arguments; those of the model, but `memory`, are there only where they were given."""
     parser = cli.tool_parser("evaluate", __doc__)
     add, absent = parser.add_argument, argparse.SUPPRESS
     add("model", type=Path, metavar="MODEL", help="a model folder")
@@ -64,12 +64,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="keys that a query sees; none: all (default: the model's own)")  # fmt: skip
     add("--clamp", type=_number, default=absent, metavar="N",
         help="largest encoded distance; none: no limit (default: the model's own)")  # fmt: skip
-    size = cli.number_from(1, 2**30)
-    add("--streams", type=size, metavar="B",
+    add("--streams", type=cli.number_from(1), default=absent, metavar="B",
         help="streams read in parallel (default: as in the model's own test)")  # fmt: skip
-    add("--segment", type=size, metavar="T",
+    add("--segment", type=cli.number_from(1), default=absent, metavar="T",
         help="sequence length in tokens (default: as in that test)")  # fmt: skip
-    add("--context", type=cli.number_from(0, 2**30), metavar="N",
+    add("--context", type=cli.number_from(0), default=absent, metavar="N",
         help="unscored tokens before each stream's part (default: as in that test)")  # fmt: skip
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     add("--precision", choices=("float32", "bfloat16", "float64"), default="float32",
@@ -96,14 +95,14 @@ def measure(arguments: argparse.Namespace) -> None:
 
     device, saved = device_of(arguments.device), read_model_folder(arguments.model)
     own = saved.architecture
-    options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
+    given = vars(arguments)
+    options = {name: given[name] for name in ("window", "clamp") if name in given}
     variants = [{"memory": rows, **options} for rows in arguments.memory or ()] or [options]
     try:
         changed = [adjusted(own, variant) for variant in variants]
     except ValueError as error:
         raise ValueError(f"--{error}") from None
-    given = {name: vars(arguments)[name] for name in saved.cut}
-    cut = {**saved.cut, **{name: value for name, value in given.items() if value is not None}}
+    cut = {name: given.get(name, value) for name, value in saved.cut.items()}
     text = read_documents(arguments.data, saved)
     cut["streams"] = min(cut["streams"], len(text.tokens) - 1)
     columns = {name: at for name, at in COLUMNS.items() if text.words or name != "word_perplexity"}

@@ -13,7 +13,6 @@ manifest.json, which names inputs and outputs. `torch` writes the same graph as 
 torch.export.load reads.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -29,7 +28,13 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
+    parser = cli.tool_parser("export", __doc__)
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="a model folder")
+    words = "; ".join(f"{name}: {exporter.words}" for name, exporter in EXPORTERS.items())
+    add("--to", required=True, choices=EXPORTERS, help=words)
+    add("dir", type=Path, metavar="DIR", help="where to write it, a new or empty folder")
+    arguments = parser.parse_args(argv)
     exporter = EXPORTERS[arguments.to]
     with cli.user_errors(loads=None):
         from model.architecture import check_model_folder
@@ -49,17 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             lines = write(source, folder)
         print("\n".join([*lines, f"written: {arguments.dir}"]))
     return 0
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments."""
-    parser = cli.tool_parser("export", __doc__)
-    add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="a model folder")
-    words = "; ".join(f"{name}: {exporter.words}" for name, exporter in EXPORTERS.items())
-    add("--to", required=True, choices=EXPORTERS, help=words)
-    add("dir", type=Path, metavar="DIR", help="where to write it, a new or empty folder")
-    return parser.parse_args(argv)
 
 
 def read_source(folder: Path) -> "Source":

@@ -26,7 +26,6 @@ from utils.text import visible
 if TYPE_CHECKING:
     from data import Tokenizer
 
-MOST = 2**30
 MOST_SEED = 2**31 - 1
 
 
@@ -52,16 +51,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="the text to continue, or - for stdin (default: a new document)")  # fmt: skip
     prompts.add_argument("--file", type=Path, metavar="FILE",
         help="a file of UTF-8 text instead (default: none)")  # fmt: skip
-    add("--tokens", type=cli.number_from(1, MOST), default=200, metavar="N",
+    add("--tokens", type=cli.number_from(1), default=200, metavar="N",
         help="most new tokens per sample")  # fmt: skip
     add("--temperature", type=float, default=1.0, metavar="T",
         help="above 1: more random; below 1: less; 0: always the likeliest token")  # fmt: skip
-    add("--top-k", type=cli.number_from(1, MOST), metavar="K",
+    add("--top-k", type=cli.number_from(1), metavar="K",
         help="sample from the K likeliest tokens (default: all)")  # fmt: skip
     add("--top-p", type=float, metavar="P",
         help="sample from the likeliest tokens that make up P (default: all)")  # fmt: skip
     add("--seed", type=cli.number_from(0, MOST_SEED), default=0, metavar="S", help="random seed")
-    add("--num-samples", type=cli.number_from(1, MOST), default=1, metavar="N", help="texts")
+    add("--num-samples", type=cli.number_from(1), default=1, metavar="N", help="texts")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     return parser.parse_args(argv)
 

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from pipeline import cli
 
-MOST = 2**30
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
@@ -48,11 +46,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--tasks", nargs="+", required=True, metavar="TASK", help="names of tasks")
     add("--include-path", type=Path, metavar="DIR",
         help="a folder with further tasks (default: lm_eval's own tasks only)")  # fmt: skip
-    add("--limit", type=cli.number_from(1, MOST), metavar="N",
+    add("--limit", type=cli.number_from(1), metavar="N",
         help="documents per task (default: all)")  # fmt: skip
-    add("--num-fewshot", type=cli.number_from(0, MOST), metavar="N",
+    add("--num-fewshot", type=cli.number_from(0), metavar="N",
         help="examples before each document (default: as the task says)")  # fmt: skip
-    add("--batch", type=cli.number_from(1, MOST), default=16, metavar="B",
+    add("--batch", type=cli.number_from(1), default=16, metavar="B",
         help="batch size; it does not change results")  # fmt: skip
     add("--seed", type=cli.number_from(0, 2**31 - 1), default=0, metavar="S",
         help="random seed of tasks that sample text")  # fmt: skip

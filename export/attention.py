@@ -217,7 +217,7 @@ class RoutingForm(Form):
     ) -> tuple[Tensor, Tensor | None, None]:
         """The state is the block's: queries and values of the memory, then that of local heads."""
         both_BSE = F.linear(c_BTD, self.block.query_value.weight)
-        routed, local_state = self._split(state, both_BSE)
+        routed, local_state = self.block.split(state, both_BSE, both_BSE.dtype)
         both_BSE = torch.cat([routed, both_BSE], dim=1)
         next_states = [both_BSE[:, segment.length :].flatten(1)]
         both_BS2HK = both_BSE.view(-1, both_BSE.shape[1], 2, self.heads, self.width)
@@ -230,19 +230,6 @@ class RoutingForm(Form):
             delta_BTD = delta_BTD + local_BTD
             next_states += [] if local_state is None else [local_state.flatten(1)]
         return delta_BTD, torch.cat(next_states, dim=1), None
-
-    def _split(self, state: Tensor | None, like_BTE: Tensor) -> tuple[Tensor, Tensor | None]:
-        batch, _, width = like_BTE.shape
-        local = self.local
-        rest = 0 if local is None else 2 * local.heads * local.memory * local.width
-        sizes = [self.memory * width, rest]
-        if state is None:
-            state = like_BTE.new_zeros(batch, sum(sizes))
-        routed, kept = torch.split(state, sizes, dim=1)
-        if local is None or not rest:
-            return routed.view(batch, self.memory, width), None
-        shape = (batch, local.heads, 2, local.memory, local.width)
-        return routed.view(batch, self.memory, width), kept.view(shape)
 
     def _weights(self, q_BHSK: Tensor, segment: Segment) -> Tensor:
         k_BHSK = F.normalize(q_BHSK, dim=-1, eps=1e-6)

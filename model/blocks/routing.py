@@ -73,7 +73,7 @@ class RoutingBlock(nn.Module):
         """In an evaluation the state holds queries and values of the memory, and local heads'."""
         dtype = computed_dtype(c_BSD)
         both_BSE = self._queries_and_values(c_BSD)
-        routed, local = self._split(state, both_BSE, dtype) if segment.cached else (None, None)
+        routed, local = self.split(state, both_BSE, dtype) if segment.cached else (None, None)
         if routed is not None:
             both_BSE = torch.cat([routed, both_BSE], dim=1)
             routed = both_BSE[:, both_BSE.shape[1] - self.memory_rows :]
@@ -103,7 +103,7 @@ class RoutingBlock(nn.Module):
         with without_autocast(c_BSD.device):
             return project(c_BSD.to(wide), self.query_value.weight.to(wide))
 
-    def _split(
+    def split(
         self, state: Tensor | None, like_BTE: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor | None]:
         """What an evaluation kept: of routing heads (B, M, 2 H K), of local ones attention's."""

@@ -9,7 +9,6 @@ the same bytes. tools.replay reproduces the run from it.
 
 import io
 import json
-import stat
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -23,8 +22,6 @@ _TEXT = (".yaml", ".json", ".jsonl", ".csv", ".npz", ".log", ".model")
 # Below a run that was made again: what was unpacked.
 FILES = "replay"
 _LEFT_OUT = {"tensorboard", "wandb", "jobs", FILES}
-# The first time that a zip can hold: the same run gives the same bytes.
-_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,10 +64,12 @@ def write_archive(run: Path, out: Path) -> str:
     hashes = {path.relative_to(run).as_posix(): sha256_of(path) for path in sorted(_files(run))}
     held = [name for name in hashes if not name.endswith(WEIGHTS)]
     buffer = io.BytesIO()
+    contents = {MANIFEST: (json.dumps(hashes, indent=1) + "\n").encode()}
+    contents |= {FOLDER + name: (run / name).read_bytes() for name in held}
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(_info(MANIFEST), json.dumps(hashes, indent=1) + "\n")
-        for name in held:
-            archive.writestr(_info(FOLDER + name), (run / name).read_bytes())
+        for name, content in contents.items():
+            # All are of 1980, a ZipInfo's own time: the same run gives the same bytes.
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     write_whole(out, buffer.getvalue())
     sizes = f"{len(held)} files, {len(hashes) - len(held)} of weights by their hashes"
     return "\n".join([*commands, f"{sizes}; {out.stat().st_size:,} bytes"])
@@ -84,13 +83,6 @@ def _files(run: Path) -> Iterator[Path]:
             continue
         if path.is_file() and not path.is_symlink():
             yield path
-
-
-def _info(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, _TIME)
-    info.external_attr = (stat.S_IFREG | 0o644) << 16
-    info.compress_type = zipfile.ZIP_DEFLATED
-    return info
 
 
 if __name__ == "__main__":

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 class Exporter:
     """What a model folder becomes, and what that takes.
 
-    `function` is "module:function"; called as `function(source, folder)` with an
-    `export.source.Source` and an empty folder to write to, it returns lines to print. ValueError:
-    something of the model cannot be carried. `packages` of the `extra` in pyproject.toml are what
-    it imports.
+    The `module` has `write_folder(source, folder)`, called with an `export.source.Source` and an
+    empty folder to write to, which returns lines to print. ValueError: something of the model
+    cannot be carried. `packages` of the `extra` in pyproject.toml are what it imports.
     """
 
     words: str
     extra: str
     packages: tuple[str, ...]
-    function: str
+    module: str
 
 
 EXPORTERS: dict[str, Exporter] = {
@@ -27,19 +26,19 @@ EXPORTERS: dict[str, Exporter] = {
         words="a folder that transformers loads (AutoModelForCausalLM, AutoTokenizer)",
         extra="hf",
         packages=("transformers", "tokenizers"),
-        function="export.huggingface.folder:write_folder",
+        module="export.huggingface.folder",
     ),
     "onnx": Exporter(
         words="a graph that onnxruntime runs, with ids and memories as inputs and outputs",
         extra="onnx",
         packages=("onnx", "onnxscript", "onnxruntime"),
-        function="export.onnx:write_folder",
+        module="export.onnx",
     ),
     "torch": Exporter(
         words="a graph that torch.export.load reads, with the same inputs and outputs",
         extra="",
         packages=(),
-        function="export.torch_export:write_folder",
+        module="export.torch_export",
     ),
 }
 

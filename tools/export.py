@@ -48,10 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         check_target(arguments.dir, arguments.model)
         source = read_source(arguments.model)
-        module, _, name = exporter.function.partition(":")
-        write = getattr(import_module(module), name)
         with folder_made_whole(arguments.dir) as folder:
-            lines = write(source, folder)
+            lines = import_module(exporter.module).write_folder(source, folder)
         print("\n".join([*lines, f"written: {arguments.dir}"]))
     return 0
 

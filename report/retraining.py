@@ -34,7 +34,7 @@ _COLUMNS = (
 
 def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | None:
     """Curves and results, the layout of the name `chosen` first; None without any."""
-    found = (path for path in (run_folder / "retrain").glob("*") if path.is_dir())
+    found = (run_folder / "retrain").glob("*")
     folders = sorted(found, key=lambda folder: (folder.name != chosen, folder))
     results, metrics = list[dict[str, Any]](), dict[str, list[pd.DataFrame]]()
     first, twins = dict[str, str](), list[str]()  # by what tells trainings apart, names

@@ -62,9 +62,7 @@ def read_joint_caveats(searches: Iterable[Path]) -> list[str]:
 
 def seed_folders(folder: Path) -> list[Path]:
     """The `seed-N` folders inside `folder`, by seed."""
-    numbers = {path: path.name.removeprefix("seed-") for path in folder.glob("seed-*")}
-    seeds = [path for path, number in numbers.items() if path.is_dir() and number.isdecimal()]
-    return sorted(seeds, key=lambda path: int(numbers[path]))
+    return sorted(folder.glob("seed-*"), key=seed_of)
 
 
 def seed_of(folder: Path) -> int:

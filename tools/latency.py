@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.plan import set_up
 
         plan = set_up(experiment, run_dir)
-        _measure(plan, arguments.workloads or WORKLOADS, arguments.validate)
+        _measure(plan, arguments.workloads, arguments.validate)
     return 0
 
 

@@ -136,13 +136,11 @@ def sha256_of(path: Path) -> str:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of ours; ValueError, which names the file, where it is none."""
+    """The object in a JSON file of ours; ValueError, which names the file, where it is no JSON."""
     try:
-        content = json.loads(path.read_bytes())
+        content: dict[str, Any] = json.loads(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path}: damaged ({error})") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: damaged (no JSON object)")
     return content
 
 

@@ -6,7 +6,6 @@ R searches, N recorded steps, L slots, C candidates.
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -155,14 +153,8 @@ class Grid:
                 likeliest = ahead and ahead_C.sum() == 1
                 text.set_visible(bool(ahead) or not only_likeliest)
                 text.set_text(f"{value:.2f}")
-                text.set_color(_ink_on(round(255 * value)))
+                text.set_color(text_on(colormaps[PI_MAP](round(255 * value))))
                 text.set_fontweight("bold" if likeliest else "normal")
-
-
-@cache
-def _ink_on(level: int) -> str:
-    """The colour of text in a cell, of 256 levels of pi."""
-    return text_on(to_hex(colormaps[PI_MAP](level)))
 
 
 def pi_grid(slots: int, labels: Sequence[str]) -> Grid:

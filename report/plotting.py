@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.typing import ColorType
 
 from report.run_files import tight_layout
 from utils.text import compact, shorten
@@ -71,7 +72,7 @@ def dashes(index: int) -> _Dash:
     return _DASHES[index % len(_DASHES)]
 
 
-def text_on(colour: str) -> str:
+def text_on(colour: ColorType) -> str:
     """Black or white, whichever is easier to read on `colour` (WCAG relative luminance)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -35,12 +35,9 @@ def write_folder(source: Source, folder: Path) -> list[str]:
     _write_json(folder / "config.json", config_of(architecture, doc, dtype))
     ids = {"bos_token_id": doc, "eos_token_id": doc, "pad_token_id": doc}
     _write_json(folder / "generation_config.json", ids)
-    texts = {
-        "modeling_parnas.py": modelling_source(slot.kind for slot in architecture.blocks),
-        "README.md": card_of(source),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    code = modelling_source(slot.kind for slot in architecture.blocks)
+    (folder / "modeling_parnas.py").write_text(code, encoding="utf-8")
+    (folder / "README.md").write_text(card_of(source), encoding="utf-8")
     # transformers 4 asks for the format.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     return [

@@ -13,7 +13,6 @@ counts as one more word, as in papers on WikiText.
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -199,18 +198,12 @@ def score(
     model = model.to(device, torch.float64 if precision == "float64" else None)
     lengths_V = saved.tokenizer.byte_length_V
     with Forward(device, "bfloat16" if precision == "bfloat16" else "float32").autocast():
-        evaluation = evaluate(
+        return evaluate(
             model,
             EvaluationStreams(text.tokens, **cut, words=text.words),
             byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
             device=device,
         )
-    if not math.isfinite(evaluation.nats):
-        raise ValueError(
-            f"{saved.folder}: the model gives {evaluation.nats} nats for this text; "
-            "its weights cannot be used"
-        )
-    return evaluation
 
 
 def options_text(architecture: "Architecture", but: str = "") -> str:

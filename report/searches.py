@@ -63,9 +63,9 @@ def search_sections(searches: Searches) -> list[html.Section]:
     together = comparable(searches)
     sections = [_several(together)] if len(together) > 1 else []
     for folder in searches:
-        if drawn := {path.name: path for path in _current_figures(folder)}:
+        if figures := _current_figures(folder):
             joint = read_joint_caveats(together) if [*together] == [folder] else []
-            sections.append(_search(folder, drawn, [*read_caveats(folder), *joint]))
+            sections.append(_search(folder, figures, [*read_caveats(folder), *joint]))
     return sections
 
 
@@ -91,12 +91,9 @@ def _several(searches: Mapping[Path, Trajectory]) -> html.Section:
     )
 
 
-def _search(folder: Path, drawn: Mapping[str, Path], caveats: list[str]) -> html.Section:
+def _search(folder: Path, figures: list[Path], caveats: list[str]) -> html.Section:
     """The figures of one search seed."""
-    sources = {
-        name: html.source_of(path.read_bytes(), path.suffix.removeprefix("."))
-        for name, path in drawn.items()
-    }
+    sources = {path.name: html.source_of(path.read_bytes(), path.suffix[1:]) for path in figures}
     body = html.render("search.html.j2", caveats=caveats, sources=sources)
     return html.Section(folder.name, f"Search, {folder.name.replace('-', ' ')}", body)
 

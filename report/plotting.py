@@ -184,11 +184,9 @@ def stairs(x_N: np.ndarray, y_N: np.ndarray) -> np.ndarray:
     """Points along the front's stairs, near enough to each other to keep names off the line."""
     order = np.lexsort((y_N, x_N))
     x_N, y_N = x_N[order], y_N[order]
-    x_S = np.repeat(x_N, 2)[1:]
-    y_S = np.repeat(y_N, 2)[:-1]
-    at = np.arange(len(x_S))
-    fine = np.linspace(0, len(x_S) - 1, 12 * max(len(x_S) - 1, 0) + 1)
-    return np.column_stack([np.interp(fine, at, x_S), np.interp(fine, at, y_S)])
+    corner_S2 = np.column_stack([np.repeat(x_N, 2)[1:], np.repeat(y_N, 2)[:-1]])
+    between = np.linspace(corner_S2[:-1], corner_S2[1:], 12, endpoint=False, axis=1)
+    return np.concatenate([between.reshape(-1, 2), corner_S2[-1:]])
 
 
 def name_points(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from training.checkpoint import Checkpoints
@@ -201,10 +202,16 @@ def check_finite(state: TrainState, loss_nats: float, ranks: Ranks) -> None:
 
 
 def _divergence(state: TrainState, loss_nats: float) -> str | None:
+    by_device: dict[torch.device, list[tuple[str, Tensor]]] = {}
     for name, tensor in _trained(state):
-        # A sum is several times faster, and no NaN or infinity can hide in it.
-        if not tensor.sum().isfinite() and not tensor.isfinite().all():
-            return f"{name} is not finite"
+        by_device.setdefault(tensor.device, []).append((name, tensor))
+    for tensors in by_device.values():
+        # A sum is several times faster, and no NaN or infinity can hide in it; a GPU is waited for
+        # once.
+        finite = torch.stack([tensor.sum().isfinite() for _, tensor in tensors]).tolist()
+        for (name, tensor), known in zip(tensors, finite, strict=True):
+            if not known and not torch.isfinite(tensor).all():
+                return f"{name} is not finite"
     for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
         if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
             return f"the loss is {loss:.3g} nats/token"

@@ -57,14 +57,14 @@ def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int) -> None:
     from pipeline.costs import cost_model
 
     costs = cost_model(plan)
-    table = costs.kept()
+    kept = costs.kept()
     for name in dict.fromkeys(workloads):
-        known = table.workloads.get(name)
+        known = kept.workloads.get(name)
         # What whole layouts said of a table is not lost by measuring it again: they are, too.
         held_out = max(validate, len(known.held_out) if known else 0)
-        table = costs.keep(table.with_workload(name, costs.measure(name, held_out)))
+        times = costs.measured(name, held_out).workloads[name]
         dtype = dtype_of(name, plan.forward.precision)
-        print("\n".join(_lines(name, dtype, table.workloads[name])), flush=True)
+        print("\n".join(_lines(name, dtype, times)), flush=True)
     print(f"table: {costs.path}")
 
 

@@ -16,14 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from model import BLOCKS, Candidate, LanguageModel, Layout, SoftmaxConfig, TimedCost, layout_letters
 from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import WORKLOADS, Shapes, time_in_turn
 from utils.files import read_object, write_whole
 from utils.screen import say
-from utils.validation import Section, first_problem
+from utils.validation import Section
 
 # Above this mean error, or below this rank correlation, of whole layouts a table is warned of.
 MOST_ERROR, LEAST_TAU = 0.08, 0.9
@@ -84,27 +83,6 @@ class CostTable(Section):
     version: Literal[1] = 1
     key: dict[str, Any]
     workloads: dict[str, WorkloadTimes]
-
-    def with_workload(self, name: str, times: WorkloadTimes) -> "CostTable":
-        """The table with another workload's times, or with new ones."""
-        return self.model_copy(update={"workloads": {**self.workloads, name: times}})
-
-
-def read_table(path: Path, key: Mapping[str, Any], remedy: str) -> CostTable:
-    """Read a table of times; `remedy` says what to do where it cannot be used.
-
-    ValueError: it is broken, or of another machine, shape or version; the message says which.
-    """
-    content = read_object(path)
-    theirs, ours = content.get("key", {}), json.loads(json.dumps(key))
-    for name in sorted(ours.keys() | theirs.keys()):
-        if theirs.get(name) != ours.get(name):
-            was, here = (f"{one.get(name)!s:.80}" for one in (theirs, ours))
-            raise ValueError(f"{path}: measured with {name} {was}, here it is {here}; {remedy}")
-    try:
-        return CostTable.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {first_problem(error)}; {remedy}") from None
 
 
 def times_table(
@@ -181,7 +159,6 @@ def spread_layouts(
 _FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1
 # A name that no layout has.
 REFERENCE = "the reference"
-_MEASURE_HERE = "give costs.table another name, or leave it out to measure here"
 
 
 @dataclass(frozen=True)
@@ -306,32 +283,44 @@ class CostModel:
             say("warning: costs.take_unsure: times in the table may be uncertain")
         for name in workloads:
             if name not in table.workloads:
-                table = self.keep(table.with_workload(name, self.measure(name)))
+                table = self.measured(name)
             if (doubt := table.workloads[name].doubt) is not None:
                 say(f"warning: {name}: {doubt}")
         return table
 
     def kept(self) -> CostTable:
-        """The table as it was kept; an empty one where there is none."""
-        if self.path.exists():
-            return read_table(self.path, self.key, _MEASURE_HERE)
-        return CostTable(key=dict(self.key), workloads={})
+        """The table as it was kept; an empty one where there is none.
 
-    def keep(self, table: CostTable) -> CostTable:
-        """Write the table where it lies."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path, table.model_dump_json(indent=1) + "\n")
-        return table
+        ValueError: it is of another machine, shape or version; the message says which.
+        """
+        ours = json.loads(json.dumps(self.key))
+        if not self.path.exists():
+            return CostTable(key=ours, workloads={})
+        content = read_object(self.path)
+        theirs = content.get("key", {})
+        for name in sorted(ours.keys() | theirs.keys()):
+            if theirs.get(name) != ours.get(name):
+                was, here = (f"{one.get(name)!s:.80}" for one in (theirs, ours))
+                raise ValueError(
+                    f"{self.path}: measured with {name} {was}, here it is {here}; give "
+                    "costs.table another name, or leave it out to measure here"
+                )
+        return CostTable.model_validate(content)
 
-    def measure(self, workload: str, held_out: int = 0) -> WorkloadTimes:
-        """Time one workload anew, and so many more layouts that the fit does not see."""
+    def measured(self, workload: str, held_out: int = 0) -> CostTable:
+        """The table with one workload timed anew, and so many more layouts that the fit ignores."""
         say(f"measuring {workload} of every candidate and of whole layouts, in turn")
         fitted, other = (
             spread_layouts(self.candidates, self.slots, count, seed)
             for count, seed in ((_FITTED, _FITTED_SEED), (held_out, _HELD_OUT_SEED))
         )
         measure = partial(self.times_ms, workload)
-        return times_table(measure, self.candidates, self.slots, fitted, other)
+        times = times_table(measure, self.candidates, self.slots, fitted, other)
+        known = self.kept()
+        table = CostTable(key=known.key, workloads={**known.workloads, workload: times})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path, table.model_dump_json(indent=1) + "\n")
+        return table
 
     def budget(
         self,

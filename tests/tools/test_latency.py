@@ -1,10 +1,10 @@
 """tools.latency: what it prints and keeps, and what it refuses."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nas.costs.model import read_table
 from pipeline.costs import cost_model
 from tests.pipeline.conftest import Clock, clock, plan_of
 from tests.runs import run, settings
@@ -24,8 +24,8 @@ def test_it_measures_every_workload_and_keeps_the_table(
     assert "  attention               1.0000\n" in printed
     assert "4 whole layouts held out: mean error 0.0%, Kendall's tau 1.00" in printed
     assert printed.endswith(f"table: {out}\n")
-    costs = cost_model(plan_of(experiment_file, tmp_path / "run"))
-    assert read_table(out, costs.key, "").workloads.keys() == set(latency.WORKLOADS)
+    costs = replace(cost_model(plan_of(experiment_file, tmp_path / "run")), path=out)
+    assert costs.kept().workloads.keys() == set(latency.WORKLOADS)
     assert len(clock.asked) == 4
     # stacks, the model without slots, and whole layouts, all in one run
     assert clock.asked[0][:4] == ["rest", "attention", "dense", "identity"]

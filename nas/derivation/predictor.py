@@ -356,9 +356,8 @@ def predictor(request: Request) -> Derived:
         f"predictor: the best of {len(space):,} layouts by {len(probes)} trainings of half and "
         f"{len(train.results) - len(probes)} of full length"
     )
-    numbers = range(len(space))
-    expected = dict(zip(numbers, zip(means, sds, strict=True), strict=True))
-    fronts = dict(zip(numbers, zip(means, beside, strict=True), strict=True))
+    expected = dict(enumerate(zip(means, sds, strict=True)))
+    fronts = dict(enumerate(zip(means, beside, strict=True)))
     return derived_by(space, train.results, answer, words, expected, fronts, foreseen)
 
 

@@ -6,6 +6,7 @@ L slots   C candidates   G groups of candidates of equal costs   J budgets   N v
 import heapq
 from collections.abc import Iterator, Sequence
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,9 @@ def networks_by_score(
     additive = [limit for limit in limits if limit.cost.additive]
     others = [limit for limit in limits if not limit.cost.additive]
     bound = _Bound(score_LC, networks, additive)
-    names = _Names(networks)
-    seen = set[tuple[int, ...]]()
+    # Where slots share weights the place matters, also of what adds nothing.
+    is_tied = networks.tie_blocks is not None
+    seen = set[tuple[Any, ...]]()
     known = set[Network]()
     waiting: list[tuple[float, Choice, float, int]] = []
 
@@ -56,7 +58,7 @@ def networks_by_score(
     while waiting:
         _, choice, score, code = heapq.heappop(waiting)
         # The code too: of candidates that compute the same one may be dearer and leave less room.
-        state = (len(choice), code, *names.of(choice))
+        state = (len(choice), code, choice if is_tied else networks.of(choice).blocks)
         if state in seen:
             continue
         seen.add(state)
@@ -77,23 +79,6 @@ def networks_by_score(
             )
         for k, value in enumerate(score_LC[len(choice)]):
             wait((*choice, k), score + float(value), code + bound.step_C[k])
-
-
-class _Names:
-    """What of a layout's beginning tells its network from others."""
-
-    def __init__(self, networks: Networks) -> None:
-        options = [networks.options_of(k) for k in range(len(networks.candidates))]
-        numbers = {option: number for number, option in enumerate(dict.fromkeys(options))}
-        # Where slots share weights the place matters, also of what adds nothing.
-        self._all = networks.tie_blocks is not None
-        self._number_C = [None if option is None else numbers[option] for option in options]
-
-    def of(self, choice: Choice) -> tuple[int, ...]:
-        if self._all:
-            return choice
-        numbers = (self._number_C[k] for k in choice)
-        return tuple(number for number in numbers if number is not None)
 
 
 class _Bound:

@@ -98,6 +98,6 @@ def rules_of(
     a, d = numbers.get(attention), numbers.get(dense)
     rules: dict[str, int] = {}
     for name, row in rows_of_rules(dict(enumerate(space.kinds)), mixes_tokens, a, d, lengths):
-        if (number := space.number_of(row)) is not None:
+        if (number := space.number_of.get(tuple(row))) is not None:
             rules[name] = number
     return rules

@@ -62,18 +62,11 @@ class Space:
         return len(self.kind_NL)
 
     @cached_property
-    def _numbers(self) -> dict[bytes, int]:
+    def number_of(self) -> dict[tuple[int, ...], int]:
+        """The number of the network with these kinds of blocks."""
         # Where slots share weights several networks may have these blocks: the first one counts.
-        rows = reversed([*enumerate(self.kind_NL)])
-        return {row_L.tobytes(): number for number, row_L in rows}
-
-    def number_of(self, row: Sequence[int]) -> int | None:
-        """The number of the network with these kinds of blocks; None where there is none."""
-        padded_L = np.full(self.kind_NL.shape[1], NONE, dtype=np.int8)
-        if len(row) > len(padded_L):
-            return None
-        padded_L[: len(row)] = row
-        return self._numbers.get(padded_L.tobytes())
+        rows = reversed([*enumerate(self.kind_NL.tolist())])
+        return {tuple(kind for kind in row if kind != NONE): number for number, row in rows}
 
     @cached_property
     def rule_of(self) -> dict[int, str]:

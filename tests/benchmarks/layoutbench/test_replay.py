@@ -44,9 +44,7 @@ def truth(bench: Space) -> Truth:
 
 
 def best_of(space: Space) -> int:
-    best = space.number_of([0, 0, 0, 1, 1, 1])
-    assert best is not None
-    return best
+    return space.number_of[0, 0, 0, 1, 1, 1]
 
 
 def asked(method: Method, truth: Truth) -> tuple[list[Training], Answer]:

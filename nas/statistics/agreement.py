@@ -13,8 +13,6 @@ from model import Agreement
 from nas.statistics.intervals import t95
 
 _PERMUTATIONS = 4999
-# Cells of a table of counts that are held at once.
-_CELLS = 2**21
 LEAST_SLOTS = 6
 LEAST_OTHER = 3
 # Below that every permutation gives the same kappa: each search chose one candidate everywhere.
@@ -100,14 +98,11 @@ def shuffled(choice_RL: Choices, count: int) -> NDArray[np.float64]:
     share_C = _counts(choice_RL, candidates).sum(axis=0) / choice_RL.size
     by_chance = (share_C**2).sum()
     generator = np.random.default_rng(0)
-    at_once = max(1, _CELLS // (slots * max(searches, candidates)))
-    alike = []
-    for first in range(0, count, at_once):
-        shape = (min(at_once, count - first), searches, slots)
-        choice_NRL = generator.permuted(np.broadcast_to(choice_RL, shape), axis=-1)
-        squares_NL = sum((choice_NRL == k).sum(axis=1) ** 2 for k in range(candidates))
-        alike.append((np.mean(squares_NL, axis=-1) - searches) / (searches * (searches - 1)))
-    kappa_N: NDArray[np.float64] = (np.concatenate(alike) - by_chance) / (1 - by_chance)
+    every_NRL = np.broadcast_to(choice_RL, (count, searches, slots))
+    choice_NRL = generator.permuted(every_NRL, axis=-1)
+    squares_NL = sum((choice_NRL == k).sum(axis=1) ** 2 for k in range(candidates))
+    alike_N = (np.mean(squares_NL, axis=-1) - searches) / (searches * (searches - 1))
+    kappa_N: NDArray[np.float64] = (alike_N - by_chance) / (1 - by_chance)
     return kappa_N
 
 

@@ -74,7 +74,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
         layouts=layouts,
         proposed=tuple(range(kept)),
     )
-    a, d = ("" if k is None else labels[k] for k in (attention, dense))
+    a, d = (None if k is None else adding.index(k) for k in (attention, dense))
     return replace(space, rules=rules_of(space, a, d, mixes))
 
 
@@ -87,17 +87,13 @@ def _drawn(numbers: Sequence[int], slots: int, seed: int) -> Iterator[Choice]:
 
 
 def rules_of(
-    space: Space, attention: str, dense: str, mixes_tokens: Sequence[int] = ()
+    space: Space, attention: int | None, dense: int | None, mixes_tokens: Sequence[int] = ()
 ) -> dict[str, int]:
     """The networks that rules name, as "RULE COUNT" or "RULE KIND", the longest of each.
 
-    COUNT is the number of attention blocks; `mixes_tokens` are the numbers of kinds that do.
+    COUNT is the number of attention blocks; kinds are given by their numbers.
     """
-    numbers = {name: number for number, name in enumerate(space.kinds)}
-    lengths = range(2, space.kind_NL.shape[1] + 1)
-    a, d = numbers.get(attention), numbers.get(dense)
-    rules: dict[str, int] = {}
-    for name, row in rows_of_rules(dict(enumerate(space.kinds)), mixes_tokens, a, d, lengths):
-        if (number := space.number_of.get(tuple(row))) is not None:
-            rules[name] = number
-    return rules
+    names, lengths = dict(enumerate(space.kinds)), range(2, space.kind_NL.shape[1] + 1)
+    rows = rows_of_rules(names, mixes_tokens, attention, dense, lengths)
+    found = ((name, space.number_of.get(tuple(row))) for name, row in rows)
+    return {name: number for name, number in found if number is not None}

@@ -64,7 +64,7 @@ def space_of(rows: list[str], slots: int) -> Space:
         row[: len(letters)] = ["ad".index(letter) for letter in letters]
     flops_N = np.array([10.0 + 3 * row.count("a") + 2 * row.count("d") for row in rows])
     space = Space(kind_NL, KINDS, flops_N)
-    return replace(space, rules=rules_of(space, *KINDS))
+    return replace(space, rules=rules_of(space, 0, 1))
 
 
 def letters_of(space: Space, number: int) -> str:

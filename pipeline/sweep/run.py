@@ -13,6 +13,7 @@ import optuna
 from hpo.study import Entry, entries, reached, retry_failed
 from pipeline.devices import share_of_gpus, too_many_threads
 from pipeline.experiment import Experiment, dump_experiment
+from pipeline.jobs import Countdown
 from pipeline.plan import RunPlan, set_up
 from pipeline.sweep.plan import (
     Sweep,
@@ -29,7 +30,7 @@ from training.signals import Stopped, StopRequest
 from utils.cores import share_of_threads, usable_cores
 from utils.files import write_whole
 from utils.screen import announce
-from utils.text import duration, masked
+from utils.text import masked
 
 _POLL_S = 0.5
 # Of a trial's log what the screen shows: how far it is, and what is seldom meant.
@@ -134,24 +135,17 @@ class Progress:
     """Prints news of a sweep; what had ended at its making is known from an earlier command."""
 
     def __init__(self, sweep: Sweep, found: Sequence[Entry], workers: int = 1) -> None:
-        self._sweep, self._workers = sweep, workers
+        self._sweep = sweep
         self._seen = {attempt.number for _, attempt in _ended(found)}
-        self._before, self._began_s = len(self._seen), time.monotonic()
+        self._countdown = Countdown(sum(not entry.finished for entry in found), workers)
         self._warnings = set[str]()
-        # By trial, how many bytes of its log are known.
-        self._read = dict[int, int]()
-        for entry in found:
-            self._read[entry.number] = len(self._news_of_log(entry.number))
+        # By trial, how many lines of its log are known.
+        self._read = {entry.number: len(self._log(entry.number)) for entry in found}
 
     def show(self, found: Sequence[Entry]) -> bool:
         """Print what trials say and a line for every attempt that has ended since; if any has."""
         new = [(of, attempt) for of, attempt in _ended(found) if attempt.number not in self._seen]
         self._seen |= {attempt.number for _, attempt in new}
-        ended = sum(entry.finished for entry in found)
-        left, done = len(found) - ended, len(self._seen) - self._before
-        beside = min(-done % self._workers, left)  # which end at about the same time
-        left_s = (time.monotonic() - self._began_s) / max(1, done + beside) * (left - beside)
-        more = f"; about {duration(left_s)} left" if left > beside else ""
         lately = {entry.number for entry, _ in new}
         for entry in found:
             if not entry.finished or entry.number in lately:
@@ -160,26 +154,26 @@ class Progress:
         for entry, attempt in new:
             until = entry.attempts[: entry.attempts.index(attempt) + 1]
             line = _line(self._sweep, Entry(entry.number, until))
-            announce(f"[{ended}/{len(found)}] {line}{more}")
+            # After a worker's death the trial waits for its next attempt.
+            announce(self._countdown.line(line) if attempt is entry.last else line)
         return bool(new)
 
     def _said_by(self, number: int) -> Iterator[str]:
         """Lines of a trial's log since; a warning once, whatever the figures in it."""
-        whole = self._news_of_log(number).rpartition(b"\n")
-        self._read[number] = self._read.get(number, 0) + len(whole[0] + whole[1])
-        for line in filter(_SHOWN.match, whole[0].decode(errors="replace").splitlines()):
+        lines = self._log(number)
+        new = lines[self._read.get(number, 0) :]
+        self._read[number] = len(lines)
+        for line in filter(_SHOWN.match, new):
             words = re.sub(r"\d+", "", line)
             if not line.startswith("warning: ") or words not in self._warnings:
                 yield line
             self._warnings.add(words)
 
-    def _news_of_log(self, number: int) -> bytes:
+    def _log(self, number: int) -> list[str]:
+        """The lines of a trial's log that are there whole."""
         path = self._sweep.trial(number) / "trial.log"
-        if not path.exists():
-            return b""
-        with path.open("rb") as log:
-            log.seek(self._read.get(number, 0))
-            return log.read()
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return text.rpartition("\n")[0].splitlines()
 
 
 def _ended(found: Sequence[Entry]) -> list[tuple[Entry, optuna.trial.FrozenTrial]]:

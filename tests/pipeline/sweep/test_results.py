@@ -236,7 +236,7 @@ def test_a_row_tells_of_every_seed_and_a_line_of_the_trial(
     assert found.seeds == {"0": [1.0], "5": [2.0], "6": [6.0]}
     assert (found.layout, found.host) == ("a d a d / d d a d", "pc")
     assert found.flops_per_token is not None
-    progress = Progress(sweep, [])
+    progress = Progress(sweep, entries(memory_study(sweep)))
     assert progress.show(entries(trials))
     assert not progress.show(entries(trials))
     (line,) = capsys.readouterr().out.splitlines()

@@ -150,19 +150,14 @@ def written_experiments(run: Path) -> list[Path]:
 
 def commands(sweep: Sweep, files: Mapping[Path, Row], interpreter: str) -> dict[str, str]:
     """What to type to use the best experiment and to confirm it; of several objectives none is."""
-    found = dict[str, str]()
-    if len(files) == len(sweep.config.objectives) == 1:
-        ((best, row),) = files.items()
-        # With runs of their own below the sweep's: by their files' names alone those of all sweeps
-        # would share runs/best and runs/confirm.
-        run = best.with_suffix("")
-        found["rerun"] = command("search.py", best, run=run, interpreter=interpreter)
-        if not row.baseline:
-            both = [
-                str(best),
-                str(sweep.own / "experiment.yaml"),
-                "--run",
-                str(sweep.run / "confirm"),
-            ]
-            found["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])
+    if not len(files) == len(sweep.config.objectives) == 1:
+        return {}
+    ((best, row),) = files.items()
+    # With runs of their own below the sweep's: by their files' names alone those of all sweeps
+    # would share runs/best and runs/confirm.
+    run = best.with_suffix("")
+    found = {"rerun": command("search.py", best, run=run, interpreter=interpreter)}
+    if not row.baseline:
+        both = f"{best}", f"{sweep.own / 'experiment.yaml'}", "--run", f"{sweep.run / 'confirm'}"
+        found["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])
     return found

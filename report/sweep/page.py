@@ -5,7 +5,7 @@ from pathlib import Path
 
 from report import html
 from report.layouts import Palette, Stack, palette_of
-from report.sweep.tables import headline, warning
+from report.sweep.tables import headline
 from report.sweep.trials import (
     Row,
     Summary,
@@ -48,7 +48,6 @@ def write_sweep_report(run: Path, sweep: Summary, figures: Sequence[Path]) -> Pa
 
 def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
     """The first screen: the layouts that were found beside the baseline's, and what is said."""
-    finished = bool(done(sweep.rows))
     found = [row for row in best if row.layout][:_MOST_STACKS]
     body = html.render(
         "sweep.html.j2",
@@ -57,8 +56,8 @@ def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
             for row in found
         ],
         headline=headline(sweep),
-        warning=warning(sweep) if finished else "",
-        confirm=sweep.confirm if finished else None,
+        finished=len(done(sweep.rows)),
+        confirm=sweep.confirm,
         facts={
             "trials": f"{counts(sweep.rows)} (of {len(sweep.rows)})",
             "minimised": "; ".join(f"{goal.name}, {goal.unit}" for goal in sweep.objectives),

@@ -42,14 +42,6 @@ def headline(sweep: Summary) -> list[str]:
     return lines
 
 
-def warning(sweep: Summary) -> str:
-    """Warning that the best of many trials looks better than it is."""
-    return (
-        f"The best of {len(done(sweep.rows))} trials looks better than it is: part of its lead is "
-        "luck. Settle it with seeds that took no part in this sweep"
-    )
-
-
 def _difference(row: Row, baseline: Row | None, index: int, goal: Objective) -> str:
     if baseline is None:
         return "with no finished baseline to compare it with"
@@ -80,16 +72,11 @@ def text_table(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
         given = ", ".join(f"{short[key]} {row.setting(key)}" for key in row.params)
         settings.append(row.reason if row.state == "failed" and row.reason else given)
     pairs = zip(aligned(cells), settings, strict=True)
-    head, *lines = (_line(f"{line}  {given}") for line, given in pairs)
+    head, *lines = (shorten(visible(f"{line}  {given}"), _WIDTH) for line, given in pairs)
     below = ["* the file's own values"] if baseline is not None else []
     if len(ordered) > len(shown):
         below.append(f"and {len(ordered) - len(shown)} more: trials.csv")
     return "\n".join([head, "-" * max(map(len, lines)), *lines, *below])
-
-
-def _line(text: str) -> str:
-    """At most so many columns, with nothing that a terminal would obey."""
-    return shorten(visible(text), _WIDTH)
 
 
 def csv_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:

@@ -272,8 +272,7 @@ def measure_latency(
     if (spread := spread_of(times)) > MOST_SPREAD:
         note += f"; uncertain by {spread:.0%}"
     medians = {name: float(np.median(ms_N)) for name, ms_N in times.items()}
-    known = {name: median_interval(ms_N) for name, ms_N in times.items()}
-    intervals = {name: interval for name, interval in known.items() if interval is not None}
+    intervals = {name: found for name, ms_N in times.items() if (found := median_interval(ms_N))}
     return Latencies(medians, note, key, intervals)
 
 

@@ -56,12 +56,9 @@ class Networks:
         self._labels_C = [candidate.label for candidate in candidates]
 
     @cached_property
-    def _options_C(self) -> list[str | None]:
+    def options_C(self) -> list[str | None]:
+        """What the block of each candidate computes, without its label; None: it adds nothing."""
         return [block_options(candidate) for candidate in self.candidates]
-
-    def options_of(self, k: int) -> str | None:
-        """What the block of a candidate computes, without its label; None: it adds nothing."""
-        return self._options_C[k]
 
     def layout(self, choice: Choice) -> Layout:
         """The candidates of a choice."""
@@ -70,7 +67,7 @@ class Networks:
     def of(self, choice: Choice) -> Network:
         """The network of a choice."""
         return network_from(
-            [self._options_C[k] for k in choice],
+            [self.options_C[k] for k in choice],
             [self._labels_C[k] for k in choice],
             self.tie_blocks,
         )
@@ -105,7 +102,7 @@ class Networks:
     def near_forms(self, choice: Choice) -> Iterator[Choice]:
         """The choice, and its network's forms in which the first idle slot stands elsewhere."""
         yield choice
-        idle = next((slot for slot, k in enumerate(choice) if self._options_C[k] is None), None)
+        idle = next((slot for slot, k in enumerate(choice) if self.options_C[k] is None), None)
         if idle is None:
             return
         network, rest = self.of(choice), choice[:idle] + choice[idle + 1 :]

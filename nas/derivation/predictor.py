@@ -46,7 +46,6 @@ from nas.derivation.training import (
     NONE,
     Answer,
     Array,
-    Kinds,
     Results,
     Space,
     Training,
@@ -79,8 +78,10 @@ class Features:
 def features_of(space: Space, priors: Priors) -> Features:
     """The features of a space's networks."""
     columns: list[tuple[str, float, Array]] = []
-    share = {name: (space.kind_NL == k).mean(axis=1) for k, name in enumerate(space.kinds)}
-    full = bool((space.kind_NL != NONE).all())
+    kind_NL, slots = space.kind_NL, space.kind_NL.shape[1]
+    blocks_N = (kind_NL != NONE).sum(axis=1)
+    share = {name: (kind_NL == k).mean(axis=1) for k, name in enumerate(space.kinds)}
+    full = bool((blocks_N == slots).all())
     counted = space.kinds[:-1] if full else space.kinds
     for name in counted:
         columns.append((f"share {name}", priors.share, share[name]))
@@ -89,10 +90,12 @@ def features_of(space: Space, priors: Priors) -> Features:
         columns.append((f"no {name}", priors.absence, (share[name] == 0).astype(float)))
     for one, other in combinations(counted, 2):
         columns.append((f"{one} x {other}", priors.product, share[one] * share[other]))
-    place_NL = _places(space.kind_NL)
-    first_N, last_N = _ends(space.kind_NL)
+    center_N1, most_N1 = (blocks_N[:, None] - 1) / 2, np.maximum(blocks_N[:, None], 1)
+    place_NL = (np.arange(slots) - center_N1) / most_N1
+    first_N = kind_NL[:, 0]
+    last_N = kind_NL[np.arange(len(space)), np.maximum(blocks_N - 1, 0)]
     for k, name in enumerate(space.kinds[:-1]):
-        centroid_N = np.where(space.kind_NL == k, place_NL, 0.0).sum(axis=1)
+        centroid_N = np.where(kind_NL == k, place_NL, 0.0).sum(axis=1)
         columns.append((f"centroid {name}", priors.centroid, centroid_N))
         columns.append((f"first {name}", priors.end, (first_N == k).astype(float)))
         columns.append((f"last {name}", priors.end, (last_N == k).astype(float)))
@@ -101,16 +104,6 @@ def features_of(space: Space, priors: Priors) -> Features:
         prior_P=np.array([prior for _, prior, _ in columns]),
         value_NP=np.stack([value_N for _, _, value_N in columns], axis=1),
     )
-
-
-def _places(kind_NL: Kinds) -> Array:
-    blocks_N1 = (kind_NL != NONE).sum(axis=1, keepdims=True)
-    return (np.arange(kind_NL.shape[1]) - (blocks_N1 - 1) / 2) / np.maximum(blocks_N1, 1)
-
-
-def _ends(kind_NL: Kinds) -> tuple[Kinds, Kinds]:
-    blocks_N = (kind_NL != NONE).sum(axis=1)
-    return kind_NL[:, 0], kind_NL[np.arange(len(kind_NL)), np.maximum(blocks_N - 1, 0)]
 
 
 @dataclass(frozen=True)

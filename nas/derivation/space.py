@@ -26,7 +26,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     attention, dense = (
         kinds.index(kind) if kind in kinds else None for kind in ("attention", "dense")
     )
-    options = [networks.options_of(k) for k in range(len(labels))]
+    options = networks.options_C
     # A candidate of each kind of block; None: one that adds nothing.
     first = {option: options.index(option) for option in options}
     idle = first.pop(None, None)

@@ -1,5 +1,6 @@
 """The trials of a sweep: rows of its table, in order, and the words for their values."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -141,5 +142,5 @@ def short_keys(keys: Sequence[str], least: int = 1) -> dict[str, str]:
 def value_text(value: Any) -> str:
     """A parameter's value as a person writes it: 0.0312, cosine, true."""
     if isinstance(value, bool) or value is None:
-        return str(value).lower() if value is not None else "null"
+        return json.dumps(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

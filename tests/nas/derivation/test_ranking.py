@@ -131,7 +131,7 @@ def test_candidates_that_compute_the_same_and_are_timed_apart_hide_no_network() 
         "attention", "dense", {"kind": "dense", "label": "again", "d_ffn": 16}, d_ffn=16
     )
     of = Networks(twins, None)
-    assert of.options_of(1) == of.options_of(2)
+    assert of.options_C[1] == of.options_C[2]
     cost = LayoutCost("latency", {"attention": 5.0, "dense": 2.0, "again": 1.0})
     limit = Limit(cost, 11.5)  # of two attentions and the cheaper twin
     for seed in range(20):

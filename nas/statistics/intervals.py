@@ -100,23 +100,19 @@ def paired_differences(
         for name, values in others.items()
     }
     n = len(ones)
-    p_values = [_p_of(mean, half, n) for mean, half in found.values()]
+    p_values = [students_p(mean, half, n) for mean, half in found.values()]
     return {
         name: PairedDifference(mean, half, n, p, len(found))
         for (name, (mean, half)), p in zip(found.items(), holm(p_values, len(found)), strict=True)
     }
 
 
-def _p_of(mean: float, half_width: float, n: int) -> float:
+def students_p(mean: float, half_width: float, n: int) -> float:
+    """Two-sided p value of Student's t, from the 95% interval of n differences."""
     freedom = min(n - 1, _MOST_FREEDOM)
     if not half_width:
         return 1.0 if mean == 0 else 0.0
-    return students_p(mean / half_width * t95(freedom), freedom)
-
-
-def students_p(t: float, freedom: int) -> float:
-    """Two-sided p value of Student's t."""
-    return float(2 * stdtr(freedom, -abs(t)))
+    return float(2 * stdtr(freedom, -abs(mean / half_width * t95(freedom))))
 
 
 def percent(nats: float) -> str:

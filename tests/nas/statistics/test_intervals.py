@@ -128,9 +128,9 @@ def test_a_difference_without_spread_is_shown_unless_it_is_0() -> None:
 def test_p_and_t_are_those_of_printed_tables() -> None:
     for freedom, t in ((1, 12.706), (2, 4.303), (7, 2.365), (30, 2.042), (1000, 2.042)):
         assert t95(freedom) == t
-        assert students_p(-t, min(freedom, 30)) == pytest.approx(0.05, abs=2e-4)
-    assert students_p(0.0, 3) == 1.0
-    assert students_p(math.inf, 3) == 0.0
+        assert students_p(-1.0, 1.0, freedom + 1) == pytest.approx(0.05, abs=2e-4)
+    assert students_p(0.0, 1.0, 4) == 1.0
+    assert students_p(math.inf, 1.0, 4) == 0.0
 
 
 def test_p_values_are_adjusted_as_holm_says() -> None:

@@ -184,8 +184,8 @@ def run_seed(
     if pruned is not None:
         metrics = trainer.folder / "metrics.jsonl"
         trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned, metrics, step)]
-    trainer.open()
     with closing(trainer):
+        trainer.open()
         trainer.run(plan.experiment.run)
     finish_searches(plan, [plan.seed])
     _go_on(stop)

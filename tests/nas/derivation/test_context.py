@@ -9,7 +9,7 @@ import numpy as np
 
 from model import Layout, parse_layout, reads_context
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, method_of
+from nas.derivation import DERIVATIONS, OF_MODEL, method_of
 from nas.derivation.base import Request, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.training import Length
@@ -42,7 +42,8 @@ class Case:
 
     def __init__(self, seed: int, folder: Path) -> None:
         draw = self.draw = np.random.default_rng(seed)
-        method = sorted({*DERIVATIONS} - {"layout"})[seed % (len(DERIVATIONS) - 1)]
+        methods = sorted({*DERIVATIONS} - {"layout", *OF_MODEL})
+        method = methods[seed % len(methods)]
         names: list[Any] = [READING[draw.integers(len(READING))], *draw.permutation(BLIND)[:2]]
         if method in ("trained", "predictor", "interleaved", "par", "sandwich") or seed % 3 == 0:
             names = ["attention", "dense", *names[1:]]

@@ -7,6 +7,7 @@
     python derive.py runs/quickstart --set derive.budget.latency=0.65x
     python derive.py configs/quickstart.yaml --method trained --workers 2
     python derive.py configs/quickstart.yaml --method predictor --workers 2
+    python derive.py configs/shrink.yaml --workers 2
 
 trained, the default, trains the hand-written layouts in full, and the best ones again with another
 seed. predictor trains a few layouts for half of the steps, learns from them which to train next,
@@ -16,6 +17,9 @@ search; if there is one, its best layouts are trained too. Both resume when they
 top_k, sampled, beam and evolution score layouts with the SuperNet's weights on the validation text.
 After a search, the discretisation gap is measured too (derive.gap). Several --seeds derive from the
 mean alpha of these searches and report how well they agree.
+
+shrink drops blocks of the trained model retrain.start until the budget is kept, and scores what is
+left by its distance from the whole. retrain.py then goes on from the model's weights.
 
 Writes RUN/architectures/NAME.json, for scored layouts also NAME.csv, the chosen
 RUN/architecture.json, and RUN/report.html. Next: python retrain.py RUN
@@ -40,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--method",
         help="argmax, top_k, sampled, beam, evolution; trained, predictor; interleaved, par, "
-        "sandwich, random, layout (default: derive.method, trained unless the file says otherwise)",
+        "sandwich, random, layout; shrink (default: derive.method, trained unless the file says "
+        "otherwise)",
     )
     cli.add_workers(parser, "trainings that run in parallel (trained, predictor)")
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
@@ -91,6 +96,11 @@ def show(
         from report.derivation import write_trainings_figure
 
         print(f"figure: {write_trainings_figure(run_dir)}")
+    if derived.subsets:
+        from report.shrinking import write_prices_figure
+
+        print(f"figure: {write_prices_figure(run_dir)}")
+    if derived.trained or derived.subsets:
         print(derived.evidence.method)
     print(describe(architecture))
     print(f"architecture: {run_dir / 'architecture.json'}")

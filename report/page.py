@@ -23,6 +23,7 @@ from report.plotting import png
 from report.retraining import retraining_section
 from report.run_files import read_trajectory, seed_folders
 from report.searches import search_caveats, search_sections
+from report.shrinking import shrinking_section
 
 
 def write_report(run_folder: Path) -> Path:
@@ -70,6 +71,7 @@ def write_report(run_folder: Path) -> Path:
         *found,
         derived_section(chosen, palette) if chosen else None,
         trainings_section(trainings) if trainings else None,
+        shrinking_section(run_folder),
         retraining_section(run_folder, comparison.chosen if comparison else None),
         commands_section(run_folder, left),
     ]

@@ -157,6 +157,8 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
     assert len(blocks) == 5
     assert subsets[1].startswith(chosen.letters())
     assert "recovered nats" in out
+    assert (folder / "blocks.png").stat().st_size > 5000
+    assert "3 subsets within the budget were scored" in write_report(folder).read_text()
     assert len(jobs) == 2
     run(derive, *arguments, *SHRINK)
     assert len(jobs) == 2

@@ -19,7 +19,7 @@ After a search, the discretisation gap is measured too (derive.gap). Several --s
 mean alpha of these searches and report how well they agree.
 
 shrink drops blocks of the trained model retrain.start until the budget is kept, and scores what is
-left by its distance from the whole. retrain.py then goes on from the model's weights.
+left by its distance from the whole. retrain.py then begins with the model's weights.
 
 Writes RUN/architectures/NAME.json, for scored layouts also NAME.csv, the chosen
 RUN/architecture.json, and RUN/report.html. Next: python retrain.py RUN

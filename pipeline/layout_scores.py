@@ -211,7 +211,7 @@ class LayoutTrainings:
             less = [f"to train fewer: {' '.join(fewer)}"] if fewer else []
             less.append("to train none: --method argmax")
             if derive.method in OF_MODEL:
-                less = ["to train none: --set derive.shrink.finalists=1"]
+                less = ["to train none: --set derive.shrink.best=1"]
             say(f"{'; '.join(less)}; letters: {legend(self.plan.candidates)}")
             self._countdown = Countdown(0, self.workers)
         self._countdown.expect(half + full, half * _WORK["half"] + full)

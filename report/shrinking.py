@@ -100,7 +100,7 @@ def shrinking_section(run_folder: Path) -> html.Section | None:
     cheapest = min(blocks.to_dict("records"), key=lambda block: float(block["kl_nats"]))
     notes = [
         f"{len(subsets)} subsets within the budget were scored on training text, by KL from the "
-        f"parent; the table has the first {len(shown)}. i stands where a block was dropped.",
+        f"parent; the table has the first {len(shown)}. i is a place where a block was dropped.",
         f"Alone, block {cheapest['block'] + 1} ({cheapest['label']}) costs least: "
         f"{cheapest['kl_nats']:.4f} nats.",
     ]

@@ -13,7 +13,7 @@ from data.corpora.downloaded import ARCHIVES
 from docs.make_options import json_schema, options_page
 from model import LanguageModel
 from model.blocks import BLOCKS
-from nas.baselines import BASELINES
+from nas.baselines import BASELINES, DROPS, PARENT
 from nas.derivation import DERIVATIONS
 from pipeline.experiment import dump_experiment, load_experiment
 from tests.runs import ROOT
@@ -59,6 +59,8 @@ def test_the_schema_offers_what_is_registered() -> None:
     assert compare["properties"]["baselines"]["items"]["enum"] == [
         *DERIVATIONS,
         *(name for name in BASELINES if name not in DERIVATIONS),
+        *DROPS,
+        PARENT,
     ]
     by_name = sections["ModelConfig"]["properties"]["candidates"]["items"]["anyOf"][0]
     assert by_name == {"enum": list(BLOCKS)}

@@ -49,7 +49,7 @@ class ShrinkConfig(Section):
         le=1_000_000,
         description="Most subsets that are scored: with more of them a greedy walk chooses which.",
     )
-    finalists: int = Field(
+    best: int = Field(
         default=3,
         ge=1,
         le=100,

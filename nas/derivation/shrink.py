@@ -89,15 +89,15 @@ def shrink(request: Request) -> Derived:
     if subsets is None or len(subsets) > config.evaluations:
         walk = Greedy(request, parent, config.evaluations)
         subsets, how = walk.subsets(), "{} subsets of a greedy walk"
-    if len(subsets) < config.finalists:
+    if len(subsets) < config.best:
         raise ValueError(
-            f"derive.shrink.finalists: {config.finalists}, but {len(subsets)} subsets of the "
+            f"derive.shrink.best: {config.best}, but {len(subsets)} subsets of the "
             f"parent's blocks are within {request.must_keep}; give fewer, a larger budget, "
             "or more derive.shrink.evaluations"
         )
     distances = parent.distances(subsets)
     order = sorted(subsets, key=lambda one: (distances[one].kl_nats, one))
-    recovered = _recovered(request, order[: config.finalists])
+    recovered = _recovered(request, order[: config.best])
     order.sort(key=lambda one: recovered.get(one, math.inf))
     words = f"shrink: {how.format(len(subsets))} by KL on {distances[order[0]].kl.tokens:,} tokens"
     if recovered:

@@ -24,7 +24,7 @@ from tests.runs import Capture, refused, run, run_jobs_here, settings
 SHRINK = ("--method", "shrink")
 FEW = settings("retrain.steps=12", "run.validate_every=6", "retrain.optimiser.warmup_steps=1",
                "derive.budget.flops=0.8x", "derive.shrink.tokens=256",
-               "derive.shrink.finalists=2")  # fmt: skip
+               "derive.shrink.best=2")  # fmt: skip
 
 
 @pytest.fixture
@@ -186,8 +186,8 @@ Fault = Callable[[Path, Path], list[str]]
          "retrain.start: block 0 ("),
         (["retrain.start={parent}", "derive.shrink.tokens=1000000"],
          "derive.shrink.tokens: 1000000 and a segment before them are more than"),
-        (["retrain.start={parent}", "derive.shrink.finalists=4"],
-         "derive.shrink.finalists: 4, but 3 subsets of the parent's blocks are within"),
+        (["retrain.start={parent}", "derive.shrink.best=4"],
+         "derive.shrink.best: 4, but 3 subsets of the parent's blocks are within"),
         (["retrain.start={parent}", "derive.budget.flops=0.01x"],
          "derive.budget.flops: no layout is within"),
         (["retrain.start={parent}", "derive.budget.flops=1.5x"],
@@ -214,7 +214,7 @@ def test_a_child_is_compared_with_its_parent_and_other_subsets(
     """Subsets of one network are other trainings, as their blocks begin otherwise."""
     folder, drops = tmp_path / "small", ", ".join(DROPS)
     given = [*FEW, *settings(
-        f"retrain.start={parent}", f"retrain.teacher={parent}", "derive.shrink.finalists=1",
+        f"retrain.start={parent}", f"retrain.teacher={parent}", "derive.shrink.best=1",
         f"compare.baselines=[parent, {drops}]", "compare.seeds=[0, 1]", "costs.take_unsure=true",
         "compare.random_layouts=2", "derive.budget.flops=0.6x",
     )]  # fmt: skip

@@ -84,7 +84,7 @@ class Case:
 
 
 def test_250_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) -> None:
-    derived = dict.fromkeys(DERIVATIONS, 0)
+    derived = dict.fromkeys({*DERIVATIONS} - {*OF_MODEL}, 0)
     for seed in range(250):
         case = Case(seed, tmp_path)
         with suppress(ValueError):

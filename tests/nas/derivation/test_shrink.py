@@ -132,7 +132,7 @@ def test_the_walk_ends_with_its_scores() -> None:
 
 def test_the_finalist_that_recovers_best_is_chosen() -> None:
     made = Made("adadad")
-    request = request_of(made, Limit(FLOPS, 10.0), finalists=3)
+    request = request_of(made, Limit(FLOPS, 10.0), best=3)
     derived = shrink(request)
     subsets = maximal_subsets(request, made.parent)
     assert subsets is not None
@@ -155,7 +155,7 @@ def test_the_finalist_that_recovers_best_is_chosen() -> None:
         f"shrink: all {len(subsets)} maximal subsets by KL on 16 tokens, the best of 3 that were "
         "recovered for a while"
     )
-    one = shrink(request_of(made, Limit(FLOPS, 10.0), finalists=1))
+    one = shrink(request_of(made, Limit(FLOPS, 10.0), best=1))
     assert one.layout == request.networks.layout(nearest[0])
     assert "recovered" not in one.evidence.method
     walked = shrink(request_of(Made("adadadad", 1), Limit(FLOPS, 12.0), evaluations=55))
@@ -167,8 +167,8 @@ def test_the_finalist_that_recovers_best_is_chosen() -> None:
     [
         ((), {}, "derive.budget: shrink drops blocks until it is kept; give one"),
         ((Limit(FLOPS, 16.0),), {}, r"derive.budget \(flops\): the parent itself is within it"),
-        ((Limit(FLOPS, 10.0),), {"finalists": 99}, "finalists: 99, but 1[0-9] subsets of the"),
-        ((Limit(FLOPS, 0.5),), {"finalists": 1}, "finalists: 1, but 0 subsets .* or more derive"),
+        ((Limit(FLOPS, 10.0),), {"best": 99}, "best: 99, but 1[0-9] subsets of the"),
+        ((Limit(FLOPS, 0.5),), {"best": 1}, "best: 1, but 0 subsets .* or more derive"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_shrunk_is_refused(

@@ -1,0 +1,248 @@
+"""Runs packed: the commands that made them, and what a run made again has otherwise."""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.experiment import dump_experiment, load_experiment
+from tests.conftest import write_experiment
+from tests.runs import Capture, code_of, refused, write_json
+from tools import pack
+from tools.pack import in_order, write_archive
+
+FACTS = {"torch": "2.0", "processor": "p", "device": "cpu", "threads": 2, "commit": "c0ffee"}
+CHOSEN, RIVAL = "argmax-0-1", "interleaved"
+
+
+def write_phase(folder: Path, experiment_file: Path, seed: int, **files: str) -> None:
+    """What a search and a training have alike, and files of one of them."""
+    write_json(folder / "environment.json", FACTS)
+    write_json(folder / "identity.json", {"corpus": "1" * 64, "tokenizer": "2" * 64})
+    experiment = load_experiment(experiment_file, [f"run.seed={seed}"])
+    (folder / "experiment.yaml").write_text(dump_experiment(experiment))
+    (folder / "metrics.jsonl").write_text('{"step": 5, "lr": 0.1, "elapsed_s": 1.5}\n' * 2)
+    (folder / "last.safetensors").write_text("weights")
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+
+
+def write_training(run: Path, experiment_file: Path, name: str, seed: int) -> None:
+    folder = run / "retrain" / name / f"seed-{seed}"
+    result = {"name": name, "seed": seed, "best_step": 5, "elapsed_s": 3.0}
+    write_phase(folder, experiment_file, seed, architecture_json='{"d_model": 8}')
+    write_json(folder / "result.json", result)
+    (folder / "model").mkdir()
+    (folder / "model" / "model.safetensors").write_text("weights")
+
+
+def write_commands(run: Path, experiment_file: Path) -> None:
+    content = load_experiment(experiment_file).model_dump(mode="json", exclude={"sweep"})
+    file = "retrain/layout-aa/seed-3/architecture.json"
+    given: list[tuple[str, str, dict[str, str], int]] = [
+        ("python search.py x.yaml --seeds 0,1", "search", {"--seeds": "0,1"}, 1),
+        ("python derive.py r", "derive", {"--workers": "1"}, 1),
+        ("python retrain.py r --architecture my.json", "retrain", {"--architecture": file}, 4),
+        ("python compare.py r", "compare", {"--workers": "1"}, 1),
+    ]
+    rows = [
+        {"command": typed, "verb": verb, "options": options, "threads": 2, "ranks": ranks}
+        | {"experiment": content}
+        for typed, verb, options, ranks in given
+    ]
+    (run / "commands.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def made_up_run(run: Path, experiment_file: Path) -> Path:
+    """Searches of two seeds, a layout, two more trainings, and a comparison."""
+    for seed in (0, 1):
+        table = "step,block,pi\n1,0,0.5\n1,1,0.5\n"
+        folder = run / "search" / f"seed-{seed}"
+        write_phase(folder, experiment_file, seed, pi_npz="pi", pi_csv=table)
+    for name in (CHOSEN, RIVAL):
+        write_training(run, experiment_file, name, 0)
+    write_training(run, experiment_file, "layout-aa", 3)
+    (run / "architecture.json").write_text('{"kind": "dense", "commit": "c0ffee"}')
+    rows = [
+        {"name": name, "nats_per_token": 1.5, "latency_ms": 3.0, "equal": equal}
+        for name, equal in ((CHOSEN, "FLOPs latency"), (RIVAL, ""))
+    ]
+    results = {name: [{"seed": 0, "elapsed_s": 2.0}] for name in (CHOSEN, RIVAL)}
+    remarks = ["not trained under equal conditions: program c0ffee (x), 0c0ffee (the others)"]
+    content = {"verdict": "none", "remarks": remarks, "rows": rows, "results": results}
+    content["latency_interval_ms"] = {CHOSEN: [3.0, 3.5]}
+    write_json(run / "comparison.json", content)
+    table = f"name,nats_per_token,latency_ms,equal\n{CHOSEN},1.5,3.0,latency\n{RIVAL},1.5,,\n"
+    (run / "comparison.csv").write_text(table)
+    (run / "report.html").write_text("drawn")
+    (run / "lock").write_text("")
+    (run / "search/seed-0/tensorboard").mkdir()
+    (run / "search/seed-0/tensorboard/events").write_text("x")
+    write_commands(run, experiment_file)
+    return run
+
+
+def members_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    made_up_run(folder / "run", write_experiment(folder))
+    write_archive(folder / "run", folder / "run.zip")
+    return folder
+
+
+@pytest.fixture
+def made(original: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original / "run", tmp_path / "run")
+
+
+@pytest.fixture
+def archive(original: Path, tmp_path: Path) -> Path:
+    return shutil.copy(original / "run.zip", tmp_path / "run.zip")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda run: (run / "search/seed-1/pi.csv").unlink(), "search/seed-1: not done"),
+        (lambda run: (run / "retrain/layout-aa/seed-3/result.json").unlink(), "not done"),
+        (lambda run: (run / "commands.jsonl").unlink(), "no command of search.py, "),
+        (shutil.rmtree, "no run directory"),
+    ],
+)
+def test_what_cannot_be_packed_is_said_in_one_line(
+    made: Path, tmp_path: Path, capsys: Capture, spoil: Callable[[Path], Any], words: str
+) -> None:
+    spoil(made)
+    assert words in refused(pack, capsys, made)
+    assert not (tmp_path / "run.zip").exists()
+
+
+def test_nothing_is_overwritten_and_an_archive_lies_outside_of_its_run(
+    made: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "mine.zip").write_text("precious")
+    assert "exists already" in refused(pack, capsys, made, tmp_path / "mine.zip")
+    assert (tmp_path / "mine.zip").read_text() == "precious"
+    assert "put it elsewhere" in refused(pack, capsys, made, made / "search" / "x.zip")
+    assert "No such file" in refused(pack, capsys, made, tmp_path / "absent" / "x.zip")
+
+
+def test_the_same_run_gives_the_same_bytes_without_weights(
+    made: Path, archive: Path, tmp_path: Path
+) -> None:
+    write_archive(made, tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
+    names = set(zipfile.ZipFile(archive).namelist())
+    assert {"manifest.json", "run/search/seed-0/pi.npz"} < names
+    assert not {".safetensors", ".html", ""} & {Path(name).suffix for name in names}
+    assert not any("tensorboard" in name or name.endswith("lock") for name in names)
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        text = (run / name).read_text()
+        assert old in text
+        (run / name).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+METRICS, RESULT = "search/seed-0/metrics.jsonl", f"retrain/{CHOSEN}/seed-0/result.json"
+PI, LAYOUT, TABLE = "search/seed-1/pi.npz", "architecture.json", "comparison.csv"
+CHANGES: dict[str, Callable[[Path], Any]] = {
+    METRICS: edit(METRICS, '"lr": 0.1', '"lr": 0.1, "new": 1'),
+    PI: edit(PI, "pi", "pj"),
+    LAYOUT: edit(LAYOUT, '"dense"', '"attention"'),
+    RESULT: edit(RESULT, '"best_step": 5', '"best_step": 6'),
+    TABLE: edit(TABLE, "interleaved,1.5", "interleaved,1.6"),
+}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.write_text("no zip"), "File is not a zip file"),
+        (lambda path: zipfile.ZipFile(path, "w").writestr("a", "b"), "no item named 'manifest"),
+    ],
+)
+def test_what_is_no_archive_is_refused_in_one_line(
+    made: Path, archive: Path, capsys: Capture, spoil: Callable[[Path], Any], words: str
+) -> None:
+    spoil(archive)
+    line = refused(pack, capsys, made, "--check", archive)
+    assert line.startswith(f"{archive}: not a complete archive of tools.pack (")
+    assert words in line
+
+
+@pytest.fixture
+def remade(made: Path) -> Path:
+    """A run that came out equal, but for its times."""
+    for path in made.glob("*.json*"):
+        path.write_text(path.read_text().replace('"latency_ms": 3.0', '"latency_ms": 4.0'))
+    for path in made.rglob("*.json*"):
+        text = path.read_text().replace('"elapsed_s": ', '"elapsed_s": 9')
+        path.write_text(text.replace("3.5", "4.5"))
+    rows = (made / "comparison.csv").read_text().replace("3.0,latency", "4.0,")
+    (made / "comparison.csv").write_text(rows)
+    return made
+
+
+def checked(run: Path, archive: Path, capsys: Capture) -> tuple[int, list[str]]:
+    """The exit code of a check, and its lines but the last."""
+    capsys.readouterr()
+    code = code_of(pack, run, "--check", archive)
+    return code, capsys.readouterr().out.splitlines()[:-1]
+
+
+def test_times_are_no_difference_and_nothing_is_written(
+    remade: Path, archive: Path, capsys: Capture
+) -> None:
+    before = sorted(remade.rglob("*"))
+    assert checked(remade, archive, capsys) == (0, [])
+    assert sorted(remade.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_differs_is_named(remade: Path, archive: Path, capsys: Capture, name: str) -> None:
+    CHANGES[name](remade)
+    assert checked(remade, archive, capsys) == (1, [name])
+    (remade / RESULT).unlink()
+    code, lines = checked(remade, archive, capsys)
+    assert code == 1
+    assert f"{RESULT}: is missing here" in lines
+    assert lines[1:3] == ["python search.py x.yaml --seeds 0,1", "python derive.py r"]
+
+
+def test_the_first_file_is_the_one_that_a_run_writes_first(
+    remade: Path, archive: Path, capsys: Capture
+) -> None:
+    for name in reversed(CHANGES):
+        CHANGES[name](remade)
+    assert checked(remade, archive, capsys)[1] == [*CHANGES]
+    others = ["train.log", "search/seed-2/environment.json", "search/seed-2/last.safetensors"]
+    assert in_order(["search/seed-0/pi.npz", *others]) == ["search/seed-0/pi.npz"]
+
+
+def test_another_program_machine_and_text_are_said_first(
+    remade: Path, archive: Path, capsys: Capture
+) -> None:
+    for path in remade.rglob("environment.json"):
+        write_json(path, FACTS | {"torch": "1.0", "commit": "abc-changed"})
+    write_json(remade / "search/seed-0/identity.json", {"corpus": "3" * 64, "tokenizer": "2" * 64})
+    CHANGES[PI](remade)
+    lines = checked(remade, archive, capsys)[1]
+    assert lines[-1] == PI
+    assert set(lines[:3]) == {
+        "commit was c0ffee, is abc-changed",
+        "torch was 2.0, is 1.0",
+        f"corpus was {'1' * 64}, is {'3' * 64}",
+    }

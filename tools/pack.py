@@ -1,4 +1,4 @@
-"""Put a run into one archive, or compare a run that was made again with an archive.
+"""Put a run into one archive, or compare a reproduced run with an archive.
 
 The archive is a zip file of experiments, commands, results and hashes of weights. The same run
 gives the same bytes. --check says what differs on this machine (program, packages, processor,
@@ -109,7 +109,7 @@ def check(run: Path, path: Path) -> int:
         why = visible(str(error))
         raise ValueError(f"{path}: not a complete archive of tools.pack ({why})") from None
     if any(line.endswith(_MISSING) for line in found):
-        print(f"a run is made again by these commands, with --run {run}:", *commands, sep="\n")
+        print(f"reproduce a run by these commands, with --run {run}:", *commands, sep="\n")
     first = "; the first result is the cause of the others" if found else ""
     print(*found, f"{run}: {len(found) or 'nothing'} differs, times excepted{first}", sep="\n")
     return cli.DIFFERENT if found else 0

@@ -27,13 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with cli.user_errors(loads=None):
         cli.refuse_several("compare.py")
         from pipeline.experiment import carried, experiment_of
-        from pipeline.run_files import check_trained, chosen_architecture, record_command
+        from pipeline.run_files import record_command
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
-        chosen = chosen_architecture(run_dir)
-        check_trained(experiment, run_dir, chosen, experiment.compare.seeds)
         cli.loading("torch")
         from pipeline.baselines import entries_of
         from pipeline.compare import finish_comparison, train_entries

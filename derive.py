@@ -57,14 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with cli.user_errors(loads=None):
         cli.refuse_several("derive.py")
         from pipeline.experiment import experiment_of
-        from pipeline.run_files import check_searched, record_command
+        from pipeline.run_files import record_command
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         if problems := experiment.layout_problems():
             raise ValueError("\n".join(problems))
-        check_searched(experiment, run_dir)
         cli.loading("torch")
         from pipeline.derive import choose, derivation
         from pipeline.plan import set_up
@@ -96,10 +95,6 @@ def show(
         from report.derivation import write_trainings_figure
 
         print(f"figure: {write_trainings_figure(run_dir)}")
-    if derived.subsets:
-        from report.shrinking import write_prices_figure
-
-        print(f"figure: {write_prices_figure(run_dir)}")
     if derived.trained or derived.subsets:
         print(derived.evidence.method)
     print(describe(architecture))

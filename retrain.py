@@ -46,9 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with cli.user_errors(loads=None):
         if arguments.workers > 1:
             cli.refuse_several("retrain.py --workers")
-        from model import load_architecture
         from pipeline.experiment import experiment_of
-        from pipeline.run_files import check_trained, chosen_architecture, record_command
+        from pipeline.run_files import record_command
         from training.trackers import check_trackers
 
         experiment, run_dir = experiment_of(arguments)
@@ -57,10 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         seeds = arguments.seeds or [experiment.run.seed]
-        if arguments.layout is None:
-            file = arguments.architecture
-            given = load_architecture(file) if file else chosen_architecture(run_dir)
-            check_trained(experiment, run_dir, given, seeds)
         cli.loading("torch")
         from pipeline.plan import set_up
         from pipeline.retrain import find_architecture, retrain_all

@@ -30,8 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.workers > 1:
             cli.refuse_several("search.py --workers")
         from pipeline.experiment import experiment_of
-        from pipeline.run_files import record_command, search_folder
-        from training.run_dir import is_claimed
+        from pipeline.run_files import record_command
         from training.trackers import check_trackers
 
         experiment, run_dir = experiment_of(arguments)
@@ -40,8 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         seeds = arguments.seeds or [experiment.run.seed]
-        for seed in seeds:
-            is_claimed(search_folder(run_dir, seed), experiment.search_identity(), text_read=False)
         cli.loading("torch")
         from pipeline.plan import set_up
         from pipeline.search import finish_searches, run_searches

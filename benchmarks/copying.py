@@ -33,9 +33,9 @@ from model import Architecture, Candidate, LanguageModel, load_model
 from pipeline import cli
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
-from pipeline.run_files import read_model_folder, read_result
+from pipeline.run_files import read_model_folder
 from training.run_dir import commit
-from utils.files import write_whole
+from utils.files import read_object, write_whole
 
 RARE_BELOW = 10  # a pair that stands less often in the training text is rare
 GROUPS = ("copied, rare", "copied, common", "others")
@@ -75,7 +75,7 @@ def measure(arguments: argparse.Namespace) -> None:
         known = check_key(arguments.json, ways, "give another --json")
     content: dict[str, Any] = {**known, **ways, "commit": commit()}
     for folder in arguments.models:
-        saved, result = read_model_folder(folder), read_result(folder / "result.json")
+        saved, result = read_model_folder(folder), read_object(folder / "result.json")
         check_sizes(saved.architecture, experiment.model.d_model, plan.candidates)
         letters = saved.architecture.letters().replace(" ", "").rstrip("i")
         name, seed = f"{letters}, {result['steps']} steps", str(result["seed"])

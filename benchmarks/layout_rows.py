@@ -14,10 +14,9 @@ from nas.costs.model import CostModel
 from pipeline import cli
 from pipeline.jobs import Job, run_all, training_result
 from pipeline.plan import RunPlan
-from pipeline.run_files import read_result
 from training.run_dir import commit
 from training.signals import StopRequest
-from utils.files import csv_of, write_whole
+from utils.files import csv_of, read_object, write_whole
 
 FIGURES = ("valid_nats", "test_nats", "parameters", "flops_per_token", "elapsed_s")
 WORKLOADS = ("latency", "train_step")
@@ -102,7 +101,7 @@ def figures_of(job: Job) -> dict[str, object]:
     """What a finished training came to."""
     path = training_result(job)
     assert path is not None, job.folder
-    result = read_result(path)
+    result = read_object(path)
     return {
         "valid_nats": round(result["valid"]["nats_per_token"], 6),
         "test_nats": round(result["test"]["nats_per_token"], 6),

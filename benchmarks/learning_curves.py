@@ -22,10 +22,9 @@ from matplotlib.lines import Line2D
 from benchmarks.keys import check_key
 from benchmarks.layout_rows import Commands, Row, rows_of
 from pipeline.experiment import load_experiment
-from pipeline.run_files import read_result
 from report.plotting import HUES, colours, dashes, framed, png
 from report.run_files import read_metrics
-from utils.files import csv_of, write_whole
+from utils.files import csv_of, read_object, write_whole
 
 COLUMNS = ("layout", "steps", "lr", "seed", "step", "train_nats")
 
@@ -78,7 +77,7 @@ def training_of(row: Row) -> tuple[str, ...]:
 
 def logged_rows(result_file: Path) -> Iterator[Row]:
     """Training nats of one training, each the mean since the row before."""
-    result = read_result(result_file)
+    result = read_object(result_file)
     metrics = read_metrics(result_file.parent / "metrics.jsonl")
     logged = metrics[metrics["kind"] == "train"]
     experiment = load_experiment(result_file.parent / "experiment.yaml")

@@ -28,10 +28,9 @@ from pipeline import cli
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.jobs import layout_job, run_all, training_result
 from pipeline.plan import set_up
-from pipeline.run_files import read_result
 from training.run_dir import commit
 from training.signals import StopRequest
-from utils.files import write_whole
+from utils.files import read_object, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 JUDGES, WANTED_NATS = (9000, 9001), 0.02
@@ -131,7 +130,7 @@ def judged(
     for (layout, _), job in jobs.items():
         path = training_result(job)
         assert path is not None, job.folder
-        nats.setdefault(layout, []).append(read_result(path)["test"]["nats_per_token"])
+        nats.setdefault(layout, []).append(read_object(path)["test"]["nats_per_token"])
     return nats
 
 

@@ -1,13 +1,9 @@
 """Text from bytes and back, what is no UTF-8, and how many words a text has."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from utils.screen import say
-
-# Some editors put it before a text, of which it is no part.
-BYTE_ORDER_MARK = "\ufeff"
 # Byte order marks and blanks of no width, which no strip takes for white space.
-_UNSEEN = f"{BYTE_ORDER_MARK}\u200b"
+_UNSEEN = "\ufeff\u200b"
 # Each such byte becomes one lone surrogate, U+DC80 to U+DCFF (Python's "surrogateescape").
 STRAY_BYTES = "\udc80-\udcff"
 
@@ -29,23 +25,16 @@ def to_text(raw: bytes) -> str:
     return raw.decode(errors="surrogateescape")
 
 
-def without_mark(text: str, source: str, note: Callable[[str], None] = say) -> str:
-    """A text without the byte order mark that it begins with, which is noted."""
-    if text.startswith(BYTE_ORDER_MARK):
-        note(f"{source}: begins with a byte order mark, which is left out")
-    return text.removeprefix(BYTE_ORDER_MARK)
+def to_utf8_text(raw: bytes, source: str) -> str:
+    """Decode a file, which messages call `source`, without its byte order mark.
 
-
-def to_utf8_text(raw: bytes, source: str, note: Callable[[str], None] = say) -> str:
-    """Decode the content of a file, which messages call `source`; ValueError: it is no text.
-
-    A byte order mark is left out, and noted.
+    ValueError: it is no text.
     """
     if not raw:
         raise ValueError(f"{source}: is empty; give a file with text")
     if (why := why_no_utf8(raw)) is not None:
         raise ValueError(f"{source}: {why}")
-    return without_mark(raw.decode(), source, note)
+    return raw.decode("utf-8-sig")
 
 
 def bare_lines(text: str) -> Iterator[str]:

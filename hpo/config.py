@@ -150,10 +150,6 @@ class SweepConfig(Section):
     retries: int = Field(
         default=2, ge=0, description="How often a trial is restarted after its worker died."
     )
-    keep: Literal["best", "all"] = Field(
-        default="best",
-        description="Trials that keep checkpoints and models; failed ones always do.",
-    )
     storage: str | None = Field(
         default=None,
         description="Optuna's database: a URL, e.g. postgresql://user@host/database (default: "

@@ -40,7 +40,7 @@ class CompareConfig(Section):
         default=["interleaved", "interleaved_short", "random"],
         description="Any derive.method, or baselines that cost as much as the chosen layout: "
         "random; permuted: its blocks in another order; interleaved_short: fewer blocks; "
-        "interleaved_narrow: narrower feed-forward blocks; sandwich_k: sandwiches of every k. With "
+        "interleaved_narrow: narrower feed-forward blocks. With "
         "retrain.start: parent, the model itself; and what drops others of its blocks: drop_last, "
         "drop_first, drop_spread, drop_cosine (those that change least), drop_prices (the cheapest "
         "alone), drop_random.",
@@ -263,42 +263,13 @@ def dense_widths(layout: Layout) -> list[int]:
     return [slot.d_ffn for slot in layout if isinstance(slot, DenseOptions)]
 
 
-def sandwich_k(matching: Matching) -> list[Baseline]:
-    """s^k (s f)^(n - k) f^k for every k > 0, of the most slots that interleaved may have.
-
-    Press et al. (2020, arXiv 1911.03864, section 5). The order of blocks hardly changes a cost,
-    but each is measured, and left out where it costs more by 3%. NoBaseline where none is left.
-    """
-    from nas.derivation.rules import sandwich
-
-    slots = len(matching.short("sandwich_k").layout)
-    request, k_of = matching.request, dict[Layout, int]()
-    for k in range(1, slots // 2 + 1):
-        config = request.config.model_copy(update={"k": k})
-        # The last two of an even number of slots are one layout.
-        k_of.setdefault(sandwich(replace(request, slots=slots, config=config)).layout, k)
-    named = (
-        (f"sandwich, k = {k_of[layout]}, {slots} blocks", layout) for layout in matching.new(k_of)
-    )
-    found = matching.baselines("sandwich_k", named, len(k_of), equal=False)
-    return [replace(one, name=f"sandwich-{slots}-k{k_of[one.layout]}") for one in found]
-
-
 # By the name in compare.baselines.
 BASELINES: dict[str, Callable[[Matching], Sequence[Baseline]]] = {
     "random": random_equal,
     "permuted": permuted,
     "interleaved_short": interleaved_short,
     "interleaved_narrow": interleaved_narrow,
-    "sandwich_k": sandwich_k,
 }
 # Of a model that shrank: rules of nas/dropping.py, and the model itself, which is not trained.
-DROPS = {
-    "drop_last": "last",
-    "drop_first": "first",
-    "drop_spread": "spread",
-    "drop_cosine": "cosine",
-    "drop_prices": "prices",
-    "drop_random": "at_random",
-}
+DROPS = tuple(f"drop_{rule}" for rule in ("last", "first", "spread", "cosine", "prices", "random"))
 PARENT = "parent"

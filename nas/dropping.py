@@ -4,7 +4,7 @@ Each drops blocks until what is left costs no more than the chosen sub-network, 
 finds room again, so that it is maximal too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,17 +51,17 @@ class Dropping:
         return self.by(lambda count: order[:count])
 
 
-def last(dropping: Dropping) -> list[Choice]:
+def drop_last(dropping: Dropping) -> list[Choice]:
     """The last blocks."""
     return [dropping.in_order(lambda place: -place)]
 
 
-def first(dropping: Dropping) -> list[Choice]:
+def drop_first(dropping: Dropping) -> list[Choice]:
     """The first blocks."""
     return [dropping.in_order(float)]
 
 
-def spread(dropping: Dropping) -> list[Choice]:
+def drop_spread(dropping: Dropping) -> list[Choice]:
     """Blocks at equal distances."""
     places = dropping.places
     return [
@@ -71,26 +71,21 @@ def spread(dropping: Dropping) -> list[Choice]:
     ]
 
 
-def cosine(dropping: Dropping) -> list[Choice]:
+def drop_cosine(dropping: Dropping) -> list[Choice]:
     """Blocks whose output is most like their input (Men et al. 2024, arXiv 2403.03853, Eq. 1)."""
     cosines = dropping.parent.cosines()
     return [dropping.in_order(lambda place: -cosines[place])]
 
 
-def prices(dropping: Dropping) -> list[Choice]:
+def drop_prices(dropping: Dropping) -> list[Choice]:
     """Blocks that raise the KL least when each is dropped alone."""
     dropped = dict(dropping.parent.with_less(dropping.parent.whole))
     found = dropping.parent.distances([*dropped.values()])
     return [dropping.in_order(lambda place: found[dropped[place]].kl_nats)]
 
 
-def at_random(dropping: Dropping) -> list[Choice]:
+def drop_random(dropping: Dropping) -> list[Choice]:
     """Blocks in random order, each time others; the draws do not depend on the derivation."""
-
-    def drawn() -> Iterator[Choice]:
-        generator = np.random.default_rng(0)
-        for _ in range(1000):
-            rank = generator.permutation(len(dropping.parent.options))
-            yield dropping.in_order(lambda place, rank=rank: rank[place])  # type: ignore[misc]
-
-    return [*dict.fromkeys(drawn())][: dropping.wanted]
+    generator, count = np.random.default_rng(0), len(dropping.parent.options)
+    drawn = (dropping.in_order(generator.permutation(count).__getitem__) for _ in range(1000))
+    return [*dict.fromkeys(drawn)][: dropping.wanted]

@@ -19,7 +19,7 @@ from nas.baselines import BASELINES, DROPS, PARENT, TOLERANCE, Matching, NoBasel
 from nas.costs.budget import ROUNDING
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
-from nas.derivation.base import Choice, Derived
+from nas.derivation.base import Derived
 from pipeline.costs import cost_model
 from pipeline.derive import (
     architecture_of,
@@ -32,9 +32,10 @@ from pipeline.derive import (
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
 from pipeline.retrain import claim_retraining
-from pipeline.run_files import chosen_architecture, read_result, result_of_model
+from pipeline.run_files import chosen_architecture, result_of_model
 from pipeline.summary import parameter_count
 from training.run_dir import identity_hash
+from utils.files import read_object
 from utils.kept import Kept
 from utils.screen import say
 
@@ -128,11 +129,6 @@ class Entry:
     share: float | None = None
     remarks: list[str] = field(default_factory=list)
 
-    @property
-    def is_trained(self) -> bool:
-        """Whether it is the model of retrain.start, as it is."""
-        return self.role == PARENT
-
     def remark(self, line: str) -> None:
         """Print a remark and keep it for the table."""
         print(line)
@@ -171,7 +167,7 @@ def entries_of(plan: RunPlan) -> list[Entry]:
 
 def to_train(entries: Sequence[Entry]) -> list[Entry]:
     """All but the parent."""
-    return [entry for entry in entries if not entry.is_trained]
+    return [entry for entry in entries if entry.role != PARENT]
 
 
 def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
@@ -209,7 +205,7 @@ def parent_model(plan: RunPlan) -> tuple[LanguageModel, dict[str, Any]]:
     result = {
         "parameters": parameter_count(model),
         "flops_per_token": plan.flops_per_token(model),
-        "steps": None if path is None else read_result(path)["steps"],
+        "steps": None if path is None else read_object(path)["steps"],
         **{split: plan.evaluate(model, plan.streams(split)).row() for split in ("valid", "test")},
     }
     return model, result
@@ -218,7 +214,7 @@ def parent_model(plan: RunPlan) -> tuple[LanguageModel, dict[str, Any]]:
 def _is_same(plan: RunPlan, one: Entry, other: Entry) -> bool:
     """Whether two are one training; of one network whose blocks begin otherwise they are two."""
     if plan.experiment.retrain.start is not None:
-        return not other.is_trained and one.architecture.blocks == other.architecture.blocks
+        return one.architecture.blocks == other.architecture.blocks
     return one.architecture.network == other.architecture.network
 
 
@@ -265,8 +261,7 @@ def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architectur
         lambda choice: shares.predicted(layout_of(choice)) <= 1.0 + ROUNDING,
         plan.experiment.compare.random_layouts,
     )
-    rule: Callable[[dropping.Dropping], list[Choice]] = getattr(dropping, DROPS[kind])
-    layouts = [layout_of(choice) for choice in rule(asked)]
+    layouts = [layout_of(choice) for choice in getattr(dropping, kind)(asked)]
     named = zip(layouts, shares.measured(layouts), strict=True)
     return [
         (architecture_of(plan, Derived(layout, Evidence(method=kind)), f"{kind}-{number}"), share)

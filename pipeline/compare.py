@@ -27,7 +27,7 @@ from pipeline.jobs import SCRIPTS, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_all
-from pipeline.run_files import check_validations, read_result, retrain_folder
+from pipeline.run_files import check_validations, retrain_folder
 from training.evaluation import Evaluation
 from training.run_dir import WORDS
 from training.signals import StopRequest
@@ -150,9 +150,10 @@ def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float
 
 def _after(results: Mapping[str, Results], chosen: str) -> str:
     """How long the child of a parent was trained, where that is known; else nothing."""
-    of_parent = results[PARENT][0]["steps"] if PARENT in results else None
-    part = results[chosen][0]["steps"] / of_parent if of_parent else None
-    return "" if part is None else f", after {part:.0%} of the parent's steps"
+    steps = results[PARENT][0]["steps"] if PARENT in results else None
+    return (
+        f", after {results[chosen][0]['steps'] / steps:.0%} of the parent's steps" if steps else ""
+    )
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
@@ -188,7 +189,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
     results: dict[str, Results] = {
         entry.architecture.name: [
-            read_result(seeded.retrain_folder(entry.architecture.name) / "result.json")
+            read_object(seeded.retrain_folder(entry.architecture.name) / "result.json")
             for seeded in plans
         ]
         for entry in to_train(entries)
@@ -204,7 +205,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
         for warning in blind_caveats(one.blocks, one.options):
             entries[0].remark(f"{one.name}: {warning}")
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
-    if any(entry.is_trained for entry in entries):
+    if PARENT in plan.experiment.compare.baselines:
         models[PARENT], result = parent_model(plan)
         results[PARENT] = [result] * len(plans)
         entries[0].remark("parent: one trained model as it is; its loss has no interval of its own")
@@ -303,7 +304,7 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
     for (name, seed), folder in folders.items():
         trainings[name].append(retrain_folder(folder, made[name, seed].name, seed))
     results = {
-        name: [read_result(folder / "result.json") for folder in of_side]
+        name: [read_object(folder / "result.json") for folder in of_side]
         for name, of_side in trainings.items()
     }
     check_validations(results)

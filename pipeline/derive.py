@@ -90,8 +90,8 @@ def derivation(
         config = config.model_copy(update={"reference": letters})
     request = request_of(plan, config, _searches_read(plan, config, seeds))
     trainings = LayoutTrainings(plan, workers)
-    request = replace(request, score=scores.score, train=train or trainings, parent=parent)
-    request = replace(request, foresee=trainings.foresee)
+    request = replace(request, train=train or trainings, foresee=trainings.foresee)
+    request = replace(request, score=scores.score, parent=parent)
     budgeted, times = None, tuple[TimedCost, ...]()
     if config.budget.amounts:
         from nas.derivation.within_budget import BudgetedDerivation

@@ -145,14 +145,6 @@ class Experiment(Section):
         default=None, description="Many trials with other settings, for sweep.py."
     )
 
-    # Here and not in their config.py, which the derivations themselves import.
-    @field_validator("derive")
-    @classmethod
-    def _method_is_registered(cls, derive: DeriveConfig) -> DeriveConfig:
-        if derive.method not in DERIVATIONS:
-            raise ValueError(f"method: {must_be_one_of(derive.method, list(DERIVATIONS))}")
-        return derive
-
     @field_validator("compare")
     @classmethod
     def _baselines_are_registered(cls, compare: CompareConfig) -> CompareConfig:

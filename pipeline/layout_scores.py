@@ -28,13 +28,13 @@ from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, 
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan
-from pipeline.run_files import read_result, remove_weights
+from pipeline.run_files import remove_weights
 from training.checkpoint import LAST, read_header, read_tensors, restore_weights
 from training.evaluation import evaluate_cells
 from training.run_dir import claim, identity_hash, machine, source_digest
 from training.signals import StopRequest
 from training.state import TrainState
-from utils.files import words_of, write_whole
+from utils.files import read_object, words_of, write_whole
 from utils.kept import Kept
 from utils.screen import say
 
@@ -205,14 +205,10 @@ class LayoutTrainings:
         count = f"at most {half + full} trainings of {steps}{shorter}"
         say(f"{words}: {count}, {self.workers} at a time")
         if self._countdown is None:
-            derive = self.plan.experiment.derive
-            counts = {"top": derive.top, "trainings.seeds": derive.trainings.seeds}
-            fewer = [f"--set derive.{key}=1" for key, count in counts.items() if count > 1]
-            less = [f"to train fewer: {' '.join(fewer)}"] if fewer else []
-            less.append("to train none: --method argmax")
-            if derive.method in OF_MODEL:
-                less = ["to train none: --set derive.shrink.best=1"]
-            say(f"{'; '.join(less)}; letters: {legend(self.plan.candidates)}")
+            is_of_model = self.plan.experiment.derive.method in OF_MODEL
+            keys = "shrink.best=1" if is_of_model else "top=1 --set derive.trainings.seeds=1"
+            letters = legend(self.plan.candidates)
+            say(f"to train fewer: --set derive.{keys}; letters: {letters}")
             self._countdown = Countdown(0, self.workers)
         self._countdown.expect(half + full, half * _WORK["half"] + full)
 
@@ -289,7 +285,7 @@ def _nats_of(job: Job) -> float | None:
     if (job.folder / _DIVERGED).exists():
         return inf
     path = training_result(job)
-    return None if path is None else float(read_result(path)["valid"]["nats_per_token"])
+    return None if path is None else float(read_object(path)["valid"]["nats_per_token"])
 
 
 def seeded(experiment: Experiment, seed: int) -> Experiment:

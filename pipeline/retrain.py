@@ -27,14 +27,8 @@ from pipeline.derive import (
 from pipeline.experiment import idle_clusters
 from pipeline.jobs import Countdown, Job, run_counted
 from pipeline.plan import RunPlan
-from pipeline.run_files import (
-    MODEL_FILES,
-    chosen_architecture,
-    read_result,
-    remove_checkpoints,
-)
+from pipeline.run_files import MODEL_FILES, chosen_architecture, remove_checkpoints
 from pipeline.summary import (
-    memory_line,
     model_lines,
     parameter_count,
     passes_line,
@@ -48,7 +42,7 @@ from training.run_dir import FolderLock, claim, is_claimed
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
-from utils.files import folder_made_whole, write_whole
+from utils.files import folder_made_whole, read_object, write_whole
 from utils.screen import announce
 from utils.text import given_words
 
@@ -141,7 +135,6 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         settings_line("retrain", config),
         f"  {warmup_steps(config.optimiser, stages.first)} steps of warm-up, "
         f"{stages.fine_tune} of fine-tuning at the end",
-        memory_line(state),
     ]
     return Trainer(
         title=f"retrain {architecture.name}",
@@ -288,7 +281,7 @@ def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict
 
 def show_result(path: Path) -> None:
     """Print what a result.json says."""
-    result = read_result(path)
+    result = read_object(path)
     test = result["test"]
     per_word = f", {test['word_perplexity']:.2f} per word" if "word_perplexity" in test else ""
     print(
@@ -303,10 +296,10 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
 
     Returns a line that says where the model is. ValueError: RUN/model is no model folder of ours.
     """
-    target, model, result = run_dir / "model", path.parent / "model", read_result(path)
+    target, model, result = run_dir / "model", path.parent / "model", read_object(path)
     with FolderLock(run_dir, wait=True):
         if (target / "result.json").exists():
-            before = read_result(target / "result.json")
+            before = read_object(target / "result.json")
             if before["name"] == result["name"] and before["seed"] != result["seed"]:
                 return f"model: {model} ({target} stays that of seed {before['seed']})"
         with folder_made_whole(target, MODEL_FILES) as work:

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from data import Tokenizer, load_tokenizer
 from model.architecture import MODEL, check_model_folder
-from nas.derivation import SEARCHED, SEARCHLESS, TRAINED
 from pipeline.cli import INTERPRETER_IN_FILES, is_run_folder, resume_command
-from training.run_dir import is_claimed, read_rows
+from training.run_dir import read_rows
 from utils.files import append_line, read_object, why_not_ours
-from utils.pi import load_pi
 
 if TYPE_CHECKING:
     from model import Architecture
-    from pipeline.experiment import Experiment
     from pipeline.plan import RunPlan
 
 # What made the run, a line each.
@@ -55,20 +52,6 @@ def retrain_folder(run: Path, name: str, seed: int) -> Path:
     return run / "retrain" / name / f"seed-{seed}"
 
 
-def check_searched(experiment: "Experiment", run: Path) -> None:
-    """Raise ValueError where a derivation needs a search that is not there.
-
-    Or that is of another experiment, as far as that is known before the text is read.
-    """
-    derive = experiment.derive
-    for seed in derive.searches or [experiment.run.seed]:
-        path = search_folder(run, seed) / "pi.npz"
-        if derive.method in SEARCHED or (derive.searches and derive.method in TRAINED):
-            load_pi(path)
-        if derive.method not in SEARCHLESS:
-            is_claimed(path.parent, experiment.search_identity(), text_read=False)
-
-
 def chosen_architecture(run_dir: Path) -> "Architecture":
     """The architecture that derive.py chose; ValueError where there is none."""
     from model import load_architecture
@@ -80,18 +63,6 @@ def chosen_architecture(run_dir: Path) -> "Architecture":
             "trained or interleaved it needs no search)"
         )
     return load_architecture(path)
-
-
-def check_trained(
-    experiment: "Experiment", run: Path, architecture: "Architecture", seeds: Sequence[int]
-) -> None:
-    """Raise ValueError where an architecture's training is of another experiment.
-
-    As far as that is known before the text is read.
-    """
-    known = experiment.identity_of(retrain=experiment.retrain.identity())
-    for seed in seeds:
-        is_claimed(retrain_folder(run, architecture.name, seed), known, text_read=False)
 
 
 def phase_folders(run: Path) -> list[Path]:
@@ -167,11 +138,6 @@ def result_of_model(folder: Path) -> Path | None:
     """The result.json in or above a model folder; None where there is none."""
     paths = (folder / "result.json", folder.parent / "result.json")
     return next((path for path in paths if path.is_file()), None)
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """The content of a result.json."""
-    return read_object(path)
 
 
 def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

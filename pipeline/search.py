@@ -28,7 +28,6 @@ from pipeline.summary import (
     CAVEATS,
     ONE_SEARCH,
     agreement_caveats,
-    memory_line,
     model_lines,
     parameter_count,
     passes_line,
@@ -236,7 +235,6 @@ def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> 
         f"  {warmup_steps(config.optimiser, schedules.steps)} steps of warm-up; architecture "
         f"resampled every {counted(schedules.resample_every, 'step')}; peak learning rate of alpha "
         f"{schedules.alpha_peak_lr:.4f}",
-        memory_line(state),
         alpha,
     ]
 
@@ -298,7 +296,7 @@ def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
         lines = [*finish_costs(plan, folder), *lines]
     # The warnings of the text were printed before step 0.
     warnings = [line for line in lines if line.startswith("warning: ")]
-    of_text = text_warnings(plan.prepared, plan.training_batches())
+    of_text = text_warnings(plan.prepared)
     of_text += plan.experiment.warnings()
     caveats = {"caveats": [*of_text, *warnings]}
     write_whole(folder / CAVEATS, json.dumps(caveats, indent=1) + "\n")

@@ -28,12 +28,13 @@ from nas.derivation.base import Choice, Derived
 from nas.derivation.shrink import Distance, Parent
 from nas.statistics.paired_scores import score_of
 from pipeline.derive import architecture_of
+from pipeline.jobs import Countdown
 from pipeline.plan import RunPlan
-from pipeline.run_files import read_result, result_of_model
+from pipeline.run_files import result_of_model
 from training.run_dir import identity_hash, machine, source_digest
+from utils.files import read_object
 from utils.kept import Kept
 from utils.screen import say
-from utils.text import duration
 
 # What a score passes through.
 _SOURCES = ("data", "model", "nas/statistics", "pipeline/sub_networks.py")
@@ -68,11 +69,8 @@ def _options(plan: RunPlan, blocks: Layout) -> list[tuple[int, ...]]:
     nothing = next((k for k, one in enumerate(candidates) if BLOCKS[one.kind].adds_nothing), None)
     if nothing is None:
         raise ValueError("model.candidates: method shrink drops blocks; add identity")
-    if len(blocks) != len(plan.slots):
-        raise ValueError(
-            f"retrain.start: has {len(blocks)} blocks, model.n_blocks is {len(plan.slots)}; give "
-            "as many"
-        )
+    if (has := len(blocks)) != (wants := len(plan.slots)):
+        raise ValueError(f"retrain.start: has {has} blocks, model.n_blocks {wants}; give as many")
     shapes_C, options_C = _shapes(plan), [block_options(one) for one in candidates]
     for place, block in enumerate(blocks):
         if (options := block_options(block)) not in options_C:
@@ -133,18 +131,18 @@ class SubNetworks:
     @torch.inference_mode()
     def _walk(self, choices: Sequence[Choice]) -> None:
         """Score choices that stand in order: each begins where it leaves the one before it."""
-        stack, before, began_s = [self._embedded], Choice(), time.monotonic()
-        told_s = began_s
-        for number, choice in enumerate(choices, 1):
+        stack, before, told_s = [self._embedded], Choice(), time.monotonic()
+        countdown = Countdown(len(choices))
+        for choice in choices:
             same = next((at for at, k in enumerate(before) if k != choice[at]), len(before))
             del stack[same + 1 :]
             for place in range(same, len(choice)):
                 stack.append(self._through(place, choice[place], stack[-1]))
             self._kept.add(self._name(choice), self._measured(stack[-1]))
-            before, now_s = choice, time.monotonic()
-            if now_s - told_s > _EVERY_S:
-                told_s, left_s = now_s, (now_s - began_s) / number * (len(choices) - number)
-                say(f"subsets scored: {number} of {len(choices)}; about {duration(left_s)} left")
+            before, line = choice, countdown.line("subsets scored")
+            if time.monotonic() - told_s > _EVERY_S:
+                told_s = time.monotonic()
+                say(line)
 
     def _through(self, place: int, k: int, x_NBTD: Sequence[Tensor]) -> Sequence[Tensor]:
         """The residual stream of all segments behind a place."""
@@ -199,7 +197,7 @@ class SubNetworks:
                 "give fewer"
             )
         path = result_of_model(self.given.folder)
-        start = (read_result(path)["steps"] if path is not None else 0) % batches.per_epoch
+        start = (read_object(path)["steps"] if path is not None else 0) % batches.per_epoch
         if start + count > batches.per_epoch:
             start = 0  # read longest ago; a stream's end and its beginning are no neighbours
         return [batches.batch(start + number) for number in range(count)]

@@ -11,8 +11,6 @@ import torch
 from data import ContextBatches, Prepared, Tokenizer
 from data.corpora.base import LONG
 from model.config import AutoSoftmaxConfig, SoftmaxConfig
-from training.optim import slots_of
-from training.state import TrainState
 from utils.files import read_object
 from utils.validation import Section
 
@@ -61,7 +59,7 @@ def text_summary(plan: "RunPlan") -> str:
         + ("; every epoch begins at another offset" if data.random_offset else "")
         + "".join(f"; {name} {value}" for name, value in unusual.items()),
     ]
-    return "\n".join([*lines, *text_warnings(prepared, batches), *plan.experiment.warnings()])
+    return "\n".join([*lines, *text_warnings(prepared), *plan.experiment.warnings()])
 
 
 def passes_line(steps: int, batches: ContextBatches) -> str:
@@ -82,7 +80,7 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     return line
 
 
-def text_warnings(prepared: Prepared, batches: ContextBatches) -> list[str]:
+def text_warnings(prepared: Prepared) -> list[str]:
     """What is allowed but seldom meant, and makes figures say less than they seem to."""
     lines = [
         f"warning: {share['found']} of {share['lines']} long lines of {split} also occur in "
@@ -96,11 +94,6 @@ def text_warnings(prepared: Prepared, batches: ContextBatches) -> list[str]:
         for split, ids in prepared.tokens.items()
         if split != "train" and len(ids) < LEAST_TOKENS
     ]
-    if batches.per_epoch == 1 and batches.width < batches.segment:
-        lines.append(
-            f"warning: data.segment is {batches.segment}, and each of {batches.streams} streams "
-            f"has {batches.width:,} training tokens: every step reads the whole text"
-        )
     return lines
 
 
@@ -185,16 +178,6 @@ def model_lines(model: "LanguageModel", layer_dropout: float = 0.0) -> list[str]
     if len(model.slots) < (slots := len(model.tied.own)):
         lines.append(f"  tied: {slots} blocks share the weights of {len(model.slots)}")
     return lines
-
-
-def memory_line(state: TrainState) -> str:
-    """Megabytes of what every step needs whatever its batch: weights, gradients, moments."""
-    weights = sum(parameter.nbytes for parameter in state.model.parameters())
-    moments = sum(name != "step" for name in slots_of(state.optimisers["weights"]))
-    return (
-        f"  memory: {weights * (2 + moments) / 1e6:,.1f} MB for weights, gradients and {moments} "
-        "moments; activations come on top"
-    )
 
 
 def parameter_count(model: torch.nn.Module) -> int:

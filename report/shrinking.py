@@ -5,7 +5,6 @@ L blocks of the parent
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +13,7 @@ from report import html
 from report.html import Column
 from report.plotting import COSTS, INK, colours, framed, headline, png
 from report.run_files import tight_layout
-from utils.files import read_object, write_whole
+from utils.files import read_object
 from utils.text import compact
 
 _SHOWN = 12
@@ -38,12 +37,6 @@ def read_shrinking(run_folder: Path) -> tuple[pd.DataFrame, pd.DataFrame] | None
     blocks, subsets = map(pd.read_csv, paths)
     blocks["kept"] = [chosen["blocks"][place]["kind"] != "identity" for place in blocks["block"]]
     return blocks, subsets
-
-
-def write_prices_figure(run_folder: Path) -> Path | None:
-    """Draw RUN/blocks.png; None where nothing shrank."""
-    found = read_shrinking(run_folder)
-    return found and write_whole(run_folder / "blocks.png", png(prices_figure(found[0])))
 
 
 def prices_figure(blocks: pd.DataFrame) -> Figure:
@@ -85,8 +78,7 @@ def shrinking_section(run_folder: Path) -> html.Section | None:
     """What speaks for the blocks that stay; None where nothing shrank."""
     if (found := read_shrinking(run_folder)) is None:
         return None
-    blocks, subsets = found
-    shown = subsets.head(_SHOWN)
+    (blocks, subsets), shown = found, found[1][:_SHOWN]
     columns = [
         Column("blocks", "", "layout", tight_layout),
         Column("KL", "nats", "kl_nats", "{:.4f}".format),
@@ -96,13 +88,10 @@ def shrinking_section(run_folder: Path) -> html.Section | None:
         Column("loss", "after some", "recovered_nats", "{:.4f}".format),
         *(Column(name, "", name, compact) for name in _costs(blocks)),
     ]
-    table = html.table_of(shown, columns, np.arange(len(shown)) == 0, left=1, label="subsets")
-    cheapest = min(blocks.to_dict("records"), key=lambda block: float(block["kl_nats"]))
+    table = html.table_of(shown, columns, shown.index == 0, left=1, label="subsets")
     notes = [
         f"{len(subsets)} subsets within the budget were scored on training text, by KL from the "
-        f"parent; the table has the first {len(shown)}. i is a place where a block was dropped.",
-        f"Alone, block {cheapest['block'] + 1} ({cheapest['label']}) costs least: "
-        f"{cheapest['kl_nats']:.4f} nats.",
+        f"parent; the table has the first. i is a place where a block was dropped.",
     ]
     alt = "Two bars for each block of the parent: the KL without it, and what it takes of a budget"
     picture = html.Picture(png(prices_figure(blocks)), "What each block is worth alone", alt)

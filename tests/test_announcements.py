@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pipeline import cli
-from tests.model.test_architecture import architecture
 from tests.runs import ROOT, Capture
 
 QUICKSTART = "configs/quickstart.yaml"
@@ -64,33 +63,15 @@ def test_a_check_needs_no_torch() -> None:
 
 
 def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
-    """No search, no architecture, another experiment's folder, no such layout or model folder."""
-    other, run = tmp_path / "other", tmp_path / "run"
-    folder = other / "search" / "seed-0"
-    folder.mkdir(parents=True)
-    (folder / "identity.json").write_text('{"model": {"n_blocks": 3}}')
-    (folder / "experiment.yaml").touch()  # a run's
-    trained = other / "retrain" / "argmax" / "seed-0"
-    trained.mkdir(parents=True)
-    (trained / "identity.json").write_text('{"retrain": {"steps": 3}}')
-    (other / "architecture.json").write_text(architecture().to_json())
-    first = f"{run}/search/seed-0/pi.npz: not found; run search.py first"
-    none = f"{run}/architecture.json: not found; run derive.py {run} first"
+    """No text, no run, no such layout or model folder."""
+    run = tmp_path / "run"
     texts = "{train: no.txt, valid: no.txt, test: no.txt}"
     own = ["--set", "data.corpus=files", "--set", f"data.files={texts}"]
     expected = {
         ("search", QUICKSTART, *own): "--set data.files",
         ("tools.pack", str(run)): f"{run}: no run directory",
-        ("derive", QUICKSTART, "--run", str(run), "--method", "argmax"): first,
-        ("retrain", QUICKSTART, "--run", str(run)): none,
-        ("compare", QUICKSTART, "--run", str(run)): none,
         ("compare", str(tmp_path / "none")): f"{tmp_path}/none: no such file or run folder; give",
         ("retrain", QUICKSTART, "--layout", "aaxd"): "--layout: position 3: 'x' is none of a",
-        ("retrain", QUICKSTART, "--architecture", "x.json"): "x.json: No such file",
-        ("search", QUICKSTART, "--run", str(other)): f"{folder}: holds another experiment",
-        ("derive", QUICKSTART, "--run", str(other)): f"{folder}: holds another experiment",
-        ("retrain", QUICKSTART, "--run", str(other)): f"{trained}: holds another experiment",
-        ("compare", QUICKSTART, "--run", str(other)): f"{trained}: holds another experiment",
         ("tools.generate", str(run)): f"{run}: not a model folder",
         ("tools.evaluate", str(run), "--data", "README.md"): f"{run}: not a model folder",
         ("tools.export", str(run), "--to", "torch", str(tmp_path / "x")): f"{run}: not a model",

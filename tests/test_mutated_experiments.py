@@ -73,7 +73,6 @@ sweep:
   pruner: {kind: median, min_steps: 20}
   set: {retrain.steps: 100, run.log_every: 7}
   retries: 1
-  keep: all
   storage: postgresql://u@localhost:5432/d
   grace_s: 20
 """

@@ -9,7 +9,6 @@ then uses the result.
 
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +18,8 @@ from utils.text import aligned, visible
 if TYPE_CHECKING:
     from data import Prepared
     from pipeline.experiment import Experiment
-    from pipeline.plan import RunPlan
 
-HEAD_CHARACTERS, HEAD_PIECES, WIDTH = 500, 48, 100
+HEAD_CHARACTERS, WIDTH = 500, 100
 Row = Sequence[str]
 
 
@@ -55,10 +53,8 @@ def page(experiment: "Experiment", run_dir: Path) -> str:
         f"corpus: {corpus.name}\ndigest: {corpus.digest}",
         "\n".join(aligned(list(split_rows(plan.prepared)), 1)),
         text_summary(plan),
-        "\n".join(aligned(list(cluster_rows(plan)), 1)),
         "\n".join(f"{phase}: {passes_line(steps, batches)}" for phase, steps in passes.items()),
         f"the training text begins:\n{head(next(corpus.documents('train')).text)}",
-        f"and becomes:\n{pieces(plan.prepared)}",
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -78,20 +74,6 @@ def split_rows(prepared: "Prepared") -> Iterator[Row]:
         yield row
 
 
-def cluster_rows(plan: "RunPlan") -> Iterator[Row]:
-    """One row per cluster of an adaptive softmax: its ids, and its part of the training tokens."""
-    cutoffs, vocabulary = plan.softmax.cutoffs, plan.prepared.tokenizer.vocabulary_size
-    if not cutoffs:
-        return
-    plan.softmax.check_vocabulary(vocabulary)
-    yield "cluster", "ids", "of the training tokens"
-    bounds = pairwise((0, *cutoffs, vocabulary))
-    for index, ((low, high), mass) in enumerate(
-        zip(bounds, plan.cluster_mass(cutoffs), strict=True)
-    ):
-        yield f"tail {index}" if index else "head", f"{high - low:,}", f"{mass:.1%}"
-
-
 def head(text: str) -> str:
     """The beginning of a text, with what cannot be seen made visible."""
     *lines, last = text[:HEAD_CHARACTERS].split("\n")
@@ -99,24 +81,6 @@ def head(text: str) -> str:
     return "\n".join(
         f"  {line[start : start + WIDTH]}" for line in shown for start in range(0, len(line), WIDTH)
     )
-
-
-def pieces(prepared: "Prepared") -> str:
-    """The first tokens, each in quotes."""
-    tokenizer = prepared.tokenizer
-    ids = prepared.tokens["train"][:HEAD_PIECES].tolist()
-    shown = [
-        "<doc>"
-        if i == tokenizer.doc_id
-        else f"'{visible(tokenizer.decode_bytes([i]).decode(errors='surrogateescape'))}'"
-        for i in ids
-    ]
-    lines = [""]
-    for piece in shown:
-        if len(lines[-1]) + len(piece) > WIDTH:
-            lines.append("")
-        lines[-1] += f" {piece}"
-    return "\n".join(f" {line}" for line in lines)
 
 
 if __name__ == "__main__":

@@ -58,10 +58,11 @@ def read_source(folder: Path) -> "Source":
     """Read and check all of a model folder."""
     from export.source import Source
     from model import load_model
-    from pipeline.run_files import read_model_folder, read_result, result_of_model
+    from pipeline.run_files import read_model_folder, result_of_model
+    from utils.files import read_object
 
     saved, path = read_model_folder(folder), result_of_model(folder)
-    result = None if path is None else read_result(path)
+    result = None if path is None else read_object(path)
     return Source(folder, saved.architecture, load_model(folder), saved.tokenizer, result)
 
 

@@ -67,7 +67,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def prompt_of(arguments: argparse.Namespace) -> str:
     """The text of the prompt; bytes that are no UTF-8 are kept where they come from stdin."""
-    from data.text import to_text, to_utf8_text, without_mark
+    from data.text import to_text, to_utf8_text
 
     if arguments.file is not None:
         raw = arguments.file.read_bytes()
@@ -75,7 +75,7 @@ def prompt_of(arguments: argparse.Namespace) -> str:
     prompt: str = arguments.prompt
     if prompt == "-":
         prompt = to_text(sys.stdin.buffer.read())
-    return without_mark(prompt, "the prompt")
+    return prompt
 
 
 def samples(arguments: argparse.Namespace) -> None:

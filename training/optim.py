@@ -56,16 +56,6 @@ def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Op
     return adam(groups, lr=config.lr, betas=betas, eps=eps, fused=True)
 
 
-def slots_of(optimiser: torch.optim.Optimizer) -> tuple[str, ...]:
-    """The tensors that an optimiser keeps for each weight it has moved; `step` is a scalar."""
-    if isinstance(optimiser, torch.optim.SGD):
-        return ("momentum_buffer",) if optimiser.defaults["momentum"] else ()
-    if isinstance(optimiser, torch.optim.Adagrad):
-        return ("step", "sum")
-    assert isinstance(optimiser, torch.optim.Adam | torch.optim.AdamW | Lamb), optimiser
-    return ("step", "exp_avg", "exp_avg_sq")
-
-
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
     """Give every group the learning rate of this step, times the group's factor."""
     for group in optimiser.param_groups:

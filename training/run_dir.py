@@ -43,17 +43,12 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> None:
     write_whole(folder / "identity.json", text)
 
 
-def is_claimed(folder: Path, identity: Identity, *, text_read: bool = True) -> bool:
-    """Whether a folder is this phase's own already; ValueError where it is another experiment's.
-
-    Before the text is read, of what the identity has already.
-    """
+def is_claimed(folder: Path, identity: Identity) -> bool:
+    """Whether a folder is this phase's own already; ValueError where it is another experiment's."""
     path = folder / "identity.json"
     if not path.exists():
         return False
     saved = read_object(path)
-    if not text_read:
-        saved = {key: value for key, value in saved.items() if key in identity}
     if saved != json.loads(json.dumps(identity)):
         raise ValueError(_difference(folder, saved, identity))
     return True

@@ -26,8 +26,9 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, layout_job, run_all, training_result
 from pipeline.layout_scores import SupernetScores, check_fresh
 from pipeline.plan import RunPlan
-from pipeline.run_files import check_validations, read_result, remove_weights
+from pipeline.run_files import check_validations, remove_weights
 from training.signals import StopRequest
+from utils.files import read_object
 
 TOLERANCE = 0.03
 _TRIES, _MEDIAN_OF = 100_000, 1001
@@ -221,7 +222,7 @@ class Ranked:
         for layout in self.sample.layouts:
             letters = layout_letters(layout)
             paths = [training_result(self._job(layout, seed)) for seed in self.seeds]
-            results[letters] = [read_result(path) for path in paths if path is not None]
+            results[letters] = [read_object(path) for path in paths if path is not None]
             test, valid = (
                 [result[split]["nats_per_token"] for result in results[letters]]
                 for split in ("test", "valid")

@@ -6,7 +6,6 @@ import os
 import platform
 import stat
 import sysconfig
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -67,7 +66,7 @@ def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     for split in SPLITS:
         key = f"data.files.{split}"
         path = readable_path(paths.base, getattr(config.files, split), key, "file")
-        text = to_utf8_text(path.read_bytes(), f"{key}: {path}", paths.progress)
+        text = to_utf8_text(path.read_bytes(), f"{key}: {path}")
         splits[split] = [Document(f"{split}.txt", text)]
     if len({splits[split][0].text for split in SPLITS}) < len(SPLITS):
         raise ValueError(
@@ -93,7 +92,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
         )
     first: dict[bytes, str] = {}
     groups: dict[str, str] = {}
-    undecodable, marked = list[str](), 0
+    undecodable = list[str]()
     for path in sorted(_files(root, paths)):
         if not any(matches(path, glob) for glob in config.tree.include) or any(
             matches(path, glob) for glob in config.tree.exclude
@@ -103,14 +102,11 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
         if why_no_utf8(raw):
             undecodable.append(path)
         elif raw:
-            marked += raw.startswith(BOM_UTF8)
             lines = "\n".join(bare_lines(raw.decode()))
             groups[path] = first.setdefault(hashlib.sha256(lines.encode()).digest(), path)
     if undecodable:
         named = ", ".join(undecodable[:_MOST_NAMED])
         paths.progress(f"data.tree: {len(undecodable)} files are no UTF-8 and left out: {named}")
-    if marked:
-        paths.progress(f"data.tree: {marked} files begin with a byte order mark: it is left out")
     if not groups:
         raise ValueError(
             f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "

@@ -1,11 +1,17 @@
 """What an experiment says about the derivation: the method, its effort, and the budget."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from nas.costs.config import BudgetConfig
+from nas.derivation import DERIVATIONS
 from utils.validation import Section
+
+if TYPE_CHECKING:
+    MethodName = str
+else:
+    MethodName = Literal[tuple(DERIVATIONS)]
 
 # Trainings of half length, and so many more for each kind beside attention and dense.
 PROBES, PROBES_PER_KIND = 10, 3
@@ -61,7 +67,7 @@ class ShrinkConfig(Section):
 class DeriveConfig(Section):
     """How a layout is chosen."""
 
-    method: str = Field(
+    method: MethodName = Field(
         default="trained",
         description="How the layout is chosen. trained, predictor: by training several; argmax, "
         "top_k, sampled, beam, evolution: from a search; interleaved, par, sandwich, random: by a "

@@ -24,7 +24,7 @@ from utils.validation import Section, show
 # Written last: until it is there, no worker joins.
 IDENTITY = "parnas:identity"
 # What may change between two starts of a sweep.
-_FREE = {"trials", "retries", "keep", "storage", "grace_s"}
+_FREE = {"trials", "retries", "storage", "grace_s"}
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,12 @@ from pipeline.experiment_sweep import shown_values
 from pipeline.layout_scores import LayoutTrainings, seeded
 from pipeline.plan import set_up
 from pipeline.retrain import copy_chosen, find_architecture, retrain_all
-from pipeline.run_files import read_result, search_folder
+from pipeline.run_files import search_folder
 from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
 from training.run_dir import read_rows
 from training.signals import Diverged, Stopped, StopRequest
-from utils.files import words_of, write_whole
+from utils.files import read_object, words_of, write_whole
 from utils.screen import announce
 
 # Exit code of a worker that nothing is left for, and of one for which a second one would not help.
@@ -201,7 +201,7 @@ def run_seed(
     if "retrained" in objectives:
         (result,) = retrain_all([(plan, architecture)])
         copy_chosen(result, run)
-        values["retrained"] = read_result(result)["valid"]["bits_per_byte"]
+        values["retrained"] = read_object(result)["valid"]["bits_per_byte"]
     return values, architecture
 
 

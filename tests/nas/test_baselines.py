@@ -120,14 +120,6 @@ def test_nothing_is_cut_where_interleaved_costs_no_more() -> None:
         BASELINES["interleaved_short"](matching("iiiiii"))
 
 
-def test_sandwiches_of_every_k_are_cut_like_interleaved() -> None:
-    baselines = BASELINES["sandwich_k"](matching("adadai"))
-    assert letters(baselines) == ["aadad", "aaadd"]
-    assert [one.name for one in baselines] == ["sandwich-5-k1", "sandwich-5-k2"]
-    with pytest.raises(NoBaseline, match="sandwich_k: there is no other network"):
-        BASELINES["sandwich_k"](matching("dddiii"))
-
-
 def test_interleaved_is_made_as_narrow_as_the_cost_asks() -> None:
     wide = tiny.candidates("attention", {"kind": "dense", "d_ffn": 160}, "identity")
     asked = matching("adadai", names=wide)

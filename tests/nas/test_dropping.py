@@ -4,7 +4,6 @@ import pytest
 
 from model import layout_letters
 from nas import dropping
-from nas.baselines import DROPS
 from nas.costs.budget import Limit
 from nas.derivation.base import Choice
 from nas.dropping import Dropping
@@ -16,7 +15,7 @@ def left(rule: str, letters: str = "adadadad", most: float = 12.0, wanted: int =
     made = Made(letters)
     request = request_of(made, Limit(FLOPS, most))
     asked = Dropping(made.parent, request.allowed, wanted)
-    found: list[Choice] = getattr(dropping, DROPS[rule])(asked)
+    found: list[Choice] = getattr(dropping, rule)(asked)
     for choice in found:
         assert request.allowed(choice)
         more = [one for _, one in made.parent.with_more(choice)]

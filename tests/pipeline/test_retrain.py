@@ -16,12 +16,12 @@ import sweep
 from model import Dropout, ModelOptions, load_architecture, load_model
 from pipeline.baselines import entries_of
 from pipeline.retrain import finish_retrain, retrain_trainer
-from pipeline.run_files import read_result
 from pipeline.search import search_trainer
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import assert_same, killed_after, rows, settings
 from tests.test_pipeline import run
+from utils.files import read_object
 
 
 @pytest.fixture
@@ -261,5 +261,5 @@ def test_law_8_what_blocks_say_of_themselves_is_logged_and_goes_on_as_if_never_k
         assert places == [(0, "adaptive_span"), (1, "mixture_of_experts"), (2, "adaptive_span")]
     spans = [row["blocks"][0]["numbers"]["span_keys"] for row in said]
     assert 9 > spans[0][0] > spans[2][0] > 0
-    result = read_result(tmp_path / "once" / folder / "result.json")
+    result = read_object(tmp_path / "once" / folder / "result.json")
     assert result["blocks"] == next(r["blocks"] for r in said if r["step"] == result["best_step"])

@@ -157,7 +157,6 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
     assert len(blocks) == 5
     assert subsets[1].startswith(chosen.letters())
     assert "recovered nats" in out
-    assert (folder / "blocks.png").stat().st_size > 5000
     assert "3 subsets within the budget were scored" in write_report(folder).read_text()
     assert len(jobs) == 2
     run(derive, *arguments, *SHRINK)
@@ -181,7 +180,7 @@ Fault = Callable[[Path, Path], list[str]]
         (["retrain.start={parent}", "model.candidates=[attention, dense]"],
          "model.candidates: method shrink drops blocks; add identity"),
         (["retrain.start={parent}", "model.n_blocks=6"],
-         "retrain.start: has 4 blocks, model.n_blocks is 6; give as many"),
+         "retrain.start: has 4 blocks, model.n_blocks 6; give as many"),
         (["retrain.start={parent}", "model.n_heads=4"],
          "retrain.start: block 0 ("),
         (["retrain.start={parent}", "derive.shrink.tokens=1000000"],

@@ -38,9 +38,5 @@ def test_a_step_that_reads_the_whole_text_is_said_with_what_it_reads(plan_with: 
     train = len(plan.prepared.tokens["train"])
     summary = text_summary(plan)
     assert f"each step: 16 streams of {(train - 1) // 16} tokens;" in summary
-    assert (
-        f"warning: data.segment is 5000, and each of 16 streams has {(train - 1) // 16}" in summary
-    )
     (batch, _) = (plan.training_batches().batch(index) for index in (0, 1))
     assert batch.input_BT.shape == (16, (train - 1) // 16)
-    assert "every step reads" not in text_summary(plan_with())

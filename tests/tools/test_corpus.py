@@ -1,6 +1,5 @@
 """The command that shows a corpus: its numbers are those of the text, and it prints no rubbish."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,11 +34,8 @@ def test_the_numbers_are_those_of_the_files(
     assert cells(text, "valid")[1:6] == ["1", "127", "128", "129", f"{128 / 129:.3f}"]
     assert "also occur in the training text: 1 of 2 in valid" in text
     assert "vocabulary 257\ntokenizer: bytes, lossless" in text
-    ids = [re.split(r"\s{2,}", line)[1] for line in text.splitlines() if "tail" in line]
-    assert ids == ["40", "197"]
     begins = (folder / "train.txt").read_text()[:30]
     assert f"begins:\n  {begins}" in text
-    assert f"becomes:\n  <doc> {' '.join(repr(character) for character in begins[:10])}" in text
 
 
 def test_a_lossy_model_is_said_to_be(

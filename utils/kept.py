@@ -30,5 +30,6 @@ class Kept:
 
     def add(self, name: str, value: Any) -> None:
         """Keep a result, and append it to the file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         append_line(self.path, json.dumps({"key": self.key, "name": name, "value": value}))
         self.values[name] = value

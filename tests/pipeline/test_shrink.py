@@ -14,9 +14,10 @@ import derive
 import retrain
 from model import LanguageModel, load_architecture, load_model
 from nas.baselines import DROPS
+from nas.derivation.sub_networks import SubNetworks
 from pipeline import layout_scores
 from pipeline.plan import RunPlan
-from pipeline.sub_networks import SubNetworks, parent_of
+from pipeline.sub_networks import parent_of
 from report.page import write_report
 from tests.pipeline.conftest import plan_of
 from tests.runs import Capture, refused, run, run_jobs_here, settings
@@ -57,15 +58,15 @@ def test_a_score_is_that_of_the_network_built_alone(
     plan = plan_of(experiment_file, tmp_path / "run", *texts)
     scores, options = sub_networks(plan)
     assert options == [(0, 2), (1, 2)] * 2
-    scores._net.double()
+    scores.net.double()
     choices = [(0, 1, 0, 1), (0, 1, 2, 1), (2, 1, 0, 2), (0, 2, 2, 2), (2, 2, 2, 2)]
     found = scores.distances(choices)
-    model = load_model(scores.given.folder).double()
+    model = load_model(plan.experiment.retrain.models()["start"]).double()
     whole = hidden(model, scores, (0, 1, 0, 1))
     for choice in choices:
         kl, nats = list[torch.Tensor](), list[torch.Tensor]()
         for taught, h, batch in zip(
-            whole, hidden(model, scores, choice), scores._batches, strict=True
+            whole, hidden(model, scores, choice), scores.batches, strict=True
         ):
             wanted, log_p = model.log_prob(taught), model.log_prob(h)
             kl.append((wanted.exp() * (wanted - log_p)).sum(-1))
@@ -82,9 +83,9 @@ def hidden(
 ) -> list[torch.Tensor]:
     """Hidden states of the model's own forward pass with inputs in its memories."""
     mix = [[] if k == 2 else [(0, None)] for k in choice]
-    state, found = model.initial_state(len(scores._batches[0].input_BT)), list[torch.Tensor]()
+    state, found = model.initial_state(len(scores.batches[0].input_BT)), list[torch.Tensor]()
     with torch.no_grad():
-        for batch in scores._batches:
+        for batch in scores.batches:
             h_BTD, state, _ = model(batch.input_BT, state, mix)
             found.append(h_BTD)
     return found
@@ -94,10 +95,11 @@ def test_scores_are_of_text_that_training_would_have_read_next(
     parent: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
     texts = (f"retrain.start={parent}", "derive.shrink.tokens=256")
-    scores, _ = sub_networks(plan_of(experiment_file, tmp_path / "run", *texts))
-    steps, batches = scores.plan.stages.steps, scores.plan.training_batches()
-    assert len(scores._batches) == 1 + round(256 / (batches.streams * batches.width)) > 2
-    assert torch.equal(scores._batches[0].input_BT, batches.batch(steps).input_BT)
+    plan = plan_of(experiment_file, tmp_path / "run", *texts)
+    scores, _ = sub_networks(plan)
+    steps, batches = plan.stages.steps, plan.training_batches()
+    assert len(scores.batches) == 1 + round(256 / (batches.streams * batches.width)) > 2
+    assert torch.equal(scores.batches[0].input_BT, batches.batch(steps).input_BT)
 
 
 def test_what_begins_alike_is_computed_once_and_nothing_is_scored_twice(

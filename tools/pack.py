@@ -1,14 +1,15 @@
 """Put a run into one archive, or compare a reproduced run with an archive.
 
 The archive is a zip file of experiments, commands, results and hashes of weights. The same run
-gives the same bytes. --check says what differs on this machine (program, packages, processor,
-text), and which results do: pi.npz and weights byte for byte, and all values except times.
+gives the same bytes. --check says what differs in a reproduced run: first program, packages,
+processor, text and keys of the experiment, then results, each with its first difference. pi.npz
+and weights are compared byte for byte, and all values except times.
 
     python -m tools.pack runs/quickstart
     python -m tools.pack runs/quickstart results/quickstart.zip
     python -m tools.pack runs/again --check quickstart.zip
 
-The exit code of --check is 0 if all is equal, 1 if something differs.
+The exit code of --check is 0 if all results are equal, 1 if one differs or is missing.
 """
 
 import csv
@@ -29,6 +30,7 @@ _LEFT_OUT = {"tensorboard", "wandb", "jobs"}
 # Results, in the order in which a run writes them: the first difference is then a cause.
 _PHASES = ("search/", "architecture", "retrain/", "model/", "comparison.")
 _RESULTS = (".npz", ".csv", ".json", ".jsonl", "/model.safetensors")
+_DUE = ("search/", "retrain/", "comparison.")  # not every command derives a layout again
 _OF_THE_MACHINE = ("environment.json", "key.json")
 # What was measured, or says with which commit.
 _TIMES = {
@@ -95,61 +97,87 @@ def write_archive(run: Path, out: Path) -> str:
 
 
 def check(run: Path, path: Path) -> int:
-    """Print what differs between a run and an archive; the exit code."""
-    from pipeline.run_files import COMMANDS
+    """Print what differs between a run and an archive; the exit code, which results decide."""
     from utils.text import visible
 
-    try:
-        with zipfile.ZipFile(path) as archive:
-            hashes = json.loads(archive.read(MANIFEST))
-            lines = archive.read(FOLDER + COMMANDS).splitlines()
-            commands = [visible(json.loads(line)["command"]) for line in lines]
-            found = [visible(line) for line in differences(archive, hashes, run)]
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        why = visible(str(error))
-        raise ValueError(f"{path}: not a complete archive of tools.pack ({why})") from None
-    if any(line.endswith(_MISSING) for line in found):
-        print(f"reproduce a run by these commands, with --run {run}:", *commands, sep="\n")
-    first = "; the first result is the cause of the others" if found else ""
-    print(*found, f"{run}: {len(found) or 'nothing'} differs, times excepted{first}", sep="\n")
+    contents, commands = read_archive(path)
+    due = [name for name in in_order(contents) if name.startswith(_DUE) or (run / name).is_file()]
+    found = [line for name in due if (line := difference(name, contents[name], run / name))]
+    lines = [*dict.fromkeys(facts(contents, run)), *found]
+    if any(not (run / name).is_file() for name in due):
+        lines = [f"reproduce a run by these commands, with --run {run}:", *commands, *lines]
+    for line in lines:
+        print(visible(line))
+    print(f"{run}: {len(found) or 'none'} of {len(due)} results differ, times excepted")
     return cli.DIFFERENT if found else 0
 
 
-_MISSING = ": is missing here"
+def read_archive(path: Path) -> tuple[dict[str, bytes], list[str]]:
+    """Contents of a packed run by file, of weights their hashes, and its commands.
 
-
-def differences(archive: zipfile.ZipFile, hashes: Mapping[str, str], run: Path) -> list[str]:
-    """Facts of the machine that differ, and results, the earliest first.
-
-    A layout that the commands do not derive again is no difference.
+    ValueError, with one line that names the archive: it is damaged, or something else.
     """
-    from utils.files import sha256_of
+    from pipeline.run_files import COMMANDS
 
-    found = dict.fromkeys(_facts(archive, hashes, run))
-    for name in in_order(hashes):
-        path = run / name
-        if not path.is_file():
-            if name.startswith(("search/", "retrain/", "comparison.")):
-                found[f"{name}{_MISSING}"] = None
-        elif sha256_of(path) != hashes[name] and (
-            not name.endswith((".json", ".jsonl", ".csv"))
-            or _values(name, path.read_bytes()) != _values(name, archive.read(FOLDER + name))
-        ):
-            found[name] = None
-    return [*found]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            contents = {
+                name: digest.encode() if name.endswith(WEIGHTS) else archive.read(FOLDER + name)
+                for name, digest in json.loads(archive.read(MANIFEST)).items()
+            }
+        rows = [json.loads(line) for line in contents[COMMANDS].splitlines()]
+        return contents, [row["command"] for row in rows]
+    except OSError:
+        raise
+    except Exception as error:  # whatever a reader meets in a file of something else
+        raise ValueError(f"{path}: not a complete archive of tools.pack ({error})") from None
 
 
-def _facts(archive: zipfile.ZipFile, hashes: Mapping[str, str], run: Path) -> Iterator[str]:
-    """Whatever is another one here: program, packages, processor, threads, text."""
+def facts(contents: Mapping[str, bytes], run: Path) -> Iterator[str]:
+    """What explains other results: program, packages, machine, text, keys of the experiment."""
     from pipeline.compare import FACTS, facts_in
+    from utils.strict_yaml import read_yaml
 
     names = (*FACTS, "corpus", "tokenizer")
-    for name in hashes:
-        if name.endswith(("/environment.json", "/identity.json")) and (run / name).is_file():
-            contents = archive.read(FOLDER + name), (run / name).read_bytes()
-            was, now = (facts_in(json.loads(one), names) for one in contents)
-            for key in (key for key in names if was[key] != now[key]):
-                yield f"{key} was {was[key]}, is {now[key]}"
+    for name in (name for name in contents if (run / name).is_file()):
+        pair = contents[name], (run / name).read_bytes()
+        if name.endswith(("/environment.json", "/identity.json")):
+            was, now = (facts_in(json.loads(content), names) for content in pair)
+        elif name.endswith("/experiment.yaml") and pair[0] != pair[1]:
+            was, now = (read_yaml(content.decode()).value for content in pair)
+        else:
+            continue
+        yield from (f"{'.'.join(place)} {words}" for place, words in unlike(was, now))
+
+
+def difference(name: str, was: bytes, path: Path) -> str:
+    """The first difference of a result, times excepted; empty where there is none."""
+    from utils.files import sha256_of
+
+    if not path.is_file():
+        return f"{name}: is missing here"
+    now = sha256_of(path).encode() if name.endswith(WEIGHTS) else path.read_bytes()
+    if now == was:
+        return ""
+    if not name.endswith((".json", ".jsonl", ".csv")):
+        return f"{name}: other bytes"
+    try:
+        found = [*unlike(_values(name, was), _values(name, now))]
+    except ValueError as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+    lines = (f"{name}: {', '.join(at)} {words}" for at, words in found if not _TIMES & {*at})
+    return next(lines, "")
+
+
+def unlike(was: Any, now: Any, *place: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Places where two contents differ, each with both values in words."""
+    if isinstance(was, list) and isinstance(now, list):
+        was, now = dict(enumerate(was)), dict(enumerate(now))
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in {**was, **now}:
+            yield from unlike(was.get(key, "absent"), now.get(key, "absent"), *place, str(key))
+    elif repr(was) != repr(now):  # not by ==, for which nan is another nan
+        yield place, f"was {was!s:.80}, is {now!s:.80}"
 
 
 def in_order(names: Collection[str]) -> list[str]:
@@ -160,19 +188,13 @@ def in_order(names: Collection[str]) -> list[str]:
 
 
 def _values(name: str, content: bytes) -> Any:
-    """The content of a table or JSON file, times excepted."""
+    """The content of a table by line, or of a JSON file."""
     text = content.decode()
     if name.endswith(".csv"):
-        return _without_times(list(csv.DictReader(text.splitlines())))
+        return {f"line {at}": row for at, row in enumerate(csv.DictReader(text.splitlines()), 2)}
     if name.endswith(".jsonl"):
-        return _without_times([json.loads(line) for line in text.splitlines()])
-    return _without_times(json.loads(text))
-
-
-def _without_times(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _without_times(of) for key, of in content.items() if key not in _TIMES}
-    return [_without_times(of) for of in content] if isinstance(content, list) else content
+        return {f"line {at}": json.loads(row) for at, row in enumerate(text.splitlines(), 1)}
+    return json.loads(text)
 
 
 def _files(run: Path) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from pipeline.experiment import dump_experiment, load_experiment
 from tests.conftest import write_experiment
 from tests.runs import Capture, code_of, refused, write_json
 from tools import pack
-from tools.pack import in_order, write_archive
+from tools.pack import difference, in_order, write_archive
 
 FACTS = {"torch": "2.0", "processor": "p", "device": "cpu", "threads": 2, "commit": "c0ffee"}
 CHOSEN, RIVAL = "argmax-0-1", "interleaved"
@@ -86,11 +86,6 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
     return run
 
 
-def members_of(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
@@ -158,13 +153,25 @@ def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 METRICS, RESULT = "search/seed-0/metrics.jsonl", f"retrain/{CHOSEN}/seed-0/result.json"
 PI, LAYOUT, TABLE = "search/seed-1/pi.npz", "architecture.json", "comparison.csv"
-CHANGES: dict[str, Callable[[Path], Any]] = {
-    METRICS: edit(METRICS, '"lr": 0.1', '"lr": 0.1, "new": 1'),
-    PI: edit(PI, "pi", "pj"),
-    LAYOUT: edit(LAYOUT, '"dense"', '"attention"'),
-    RESULT: edit(RESULT, '"best_step": 5', '"best_step": 6'),
-    TABLE: edit(TABLE, "interleaved,1.5", "interleaved,1.6"),
-}
+WEIGHTS = f"retrain/{CHOSEN}/seed-0/model/model.safetensors"
+# What may come out otherwise, in the order of a run, and how it is said.
+CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    METRICS: (edit(METRICS, '"lr": 0.1', '"lr": 0.1, "new": 1'), "line 1, new was absent, is 1"),
+    PI: (edit(PI, "pi", "pj"), "other bytes"),
+    LAYOUT: (edit(LAYOUT, '"dense"', '"attention"'), "kind was dense, is attention"),
+    WEIGHTS: (edit(WEIGHTS, "weights", "others"), "other bytes"),
+    RESULT: (edit(RESULT, '"seed": 0', '"new": 1'), "seed was 0, is absent"),
+    TABLE: (edit(TABLE, "interleaved,1.5", "interleaved,1.6"),
+            "line 3, nats_per_token was 1.5, is 1.6"),
+}  # fmt: skip
+
+
+def damage(path: Path) -> None:
+    """Other bytes in the midst of what is compressed, from which zlib has an error of its own."""
+    content = bytearray(path.read_bytes())
+    begin = content.index(b"manifest.json") + len("manifest.json") + 5
+    content[begin : begin + 20] = bytes(255 - byte for byte in content[begin : begin + 20])
+    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +179,8 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
     [
         (lambda path: path.write_text("no zip"), "File is not a zip file"),
         (lambda path: zipfile.ZipFile(path, "w").writestr("a", "b"), "no item named 'manifest"),
+        (lambda path: zipfile.ZipFile(path, "w").writestr("manifest.json", "[1]"), "'list'"),
+        (damage, "Error -3"),
     ],
 )
 def test_what_is_no_archive_is_refused_in_one_line(
@@ -181,6 +190,16 @@ def test_what_is_no_archive_is_refused_in_one_line(
     line = refused(pack, capsys, made, "--check", archive)
     assert line.startswith(f"{archive}: not a complete archive of tools.pack (")
     assert words in line
+    line = refused(pack, capsys, made, "--check", archive.with_name("absent"))
+    assert "No such file" in line
+    assert "not a complete" not in line
+
+
+def test_a_torn_file_of_the_run_is_named_as_the_runs(
+    made: Path, archive: Path, capsys: Capture
+) -> None:
+    (made / METRICS).write_text('{"step": 5, "lr"')
+    assert refused(pack, capsys, made, "--check", archive).startswith(f"{made / METRICS}: cannot")
 
 
 @pytest.fixture
@@ -212,37 +231,60 @@ def test_times_are_no_difference_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_differs_is_named(remade: Path, archive: Path, capsys: Capture, name: str) -> None:
-    CHANGES[name](remade)
-    assert checked(remade, archive, capsys) == (1, [name])
+def test_a_result_that_differs_is_named_with_its_first_difference(
+    remade: Path, archive: Path, capsys: Capture, name: str
+) -> None:
+    change, words = CHANGES[name]
+    change(remade)
+    assert checked(remade, archive, capsys) == (1, [f"{name}: {words}"])
+
+
+def test_what_is_missing_is_named_with_the_commands(
+    remade: Path, archive: Path, capsys: Capture
+) -> None:
     (remade / RESULT).unlink()
+    (remade / LAYOUT).unlink()  # which not every command derives again
     code, lines = checked(remade, archive, capsys)
     assert code == 1
-    assert f"{RESULT}: is missing here" in lines
     assert lines[1:3] == ["python search.py x.yaml --seeds 0,1", "python derive.py r"]
+    assert lines[5:] == [f"{RESULT}: is missing here"]
+    shutil.rmtree(remade)
+    code, lines = checked(remade, archive, capsys)
+    assert code == 1
+    assert len(lines[5:]) > 10
+    assert all(line.endswith(": is missing here") for line in lines[5:])
 
 
 def test_the_first_file_is_the_one_that_a_run_writes_first(
     remade: Path, archive: Path, capsys: Capture
 ) -> None:
-    for name in reversed(CHANGES):
-        CHANGES[name](remade)
-    assert checked(remade, archive, capsys)[1] == [*CHANGES]
+    for change, _ in reversed(CHANGES.values()):
+        change(remade)
+    names = [line.partition(":")[0] for line in checked(remade, archive, capsys)[1]]
+    assert names == [*CHANGES]
     others = ["train.log", "search/seed-2/environment.json", "search/seed-2/last.safetensors"]
     assert in_order(["search/seed-0/pi.npz", *others]) == ["search/seed-0/pi.npz"]
 
 
-def test_another_program_machine_and_text_are_said_first(
+def test_a_number_that_is_none_is_equal_to_itself(tmp_path: Path) -> None:
+    was = b'{"loss": NaN, "elapsed_s": 1}\n'
+    (tmp_path / "x.jsonl").write_bytes(was.replace(b"1", b"2"))
+    assert difference("x.jsonl", was, tmp_path / "x.jsonl") == ""
+
+
+def test_another_program_machine_text_and_key_are_said_first_and_are_no_result(
     remade: Path, archive: Path, capsys: Capture
 ) -> None:
     for path in remade.rglob("environment.json"):
         write_json(path, FACTS | {"torch": "1.0", "commit": "abc-changed"})
+    for path in remade.rglob("experiment.yaml"):
+        edit(path.name, "run:", "run: # another\n")(path.parent)
+        edit(path.name, "threads: 1", "threads: 3")(path.parent)
+    known = ["commit was c0ffee, is abc-changed", "torch was 2.0, is 1.0"]
+    code, lines = checked(remade, archive, capsys)
+    assert (code, sorted(lines)) == (0, sorted([*known, "run.threads was 1, is 3"]))
     write_json(remade / "search/seed-0/identity.json", {"corpus": "3" * 64, "tokenizer": "2" * 64})
-    CHANGES[PI](remade)
-    lines = checked(remade, archive, capsys)[1]
-    assert lines[-1] == PI
-    assert set(lines[:3]) == {
-        "commit was c0ffee, is abc-changed",
-        "torch was 2.0, is 1.0",
-        f"corpus was {'1' * 64}, is {'3' * 64}",
-    }
+    corpus = f"corpus was {'1' * 64}, is {'3' * 64}"
+    code, lines = checked(remade, archive, capsys)
+    assert (code, lines[-1]) == (1, f"search/seed-0/identity.json: {corpus}")
+    assert corpus in lines[:-1]

@@ -68,14 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = retrain_all(trainings, arguments.workers)
         if ranks.is_first:
             if argv is None:
-                own = (results[0].parent / "architecture.json").relative_to(run_dir).as_posix()
-                options = {
-                    "layout": arguments.layout,
-                    "architecture": own if arguments.architecture else None,
-                    "seeds": ",".join(map(str, seeds)),
-                    "workers": str(arguments.workers),
-                }
-                record_command(plan, "retrain", **options)
+                record_command(plan)
             show(plan, results, arguments)
     return 0
 

@@ -49,8 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_searches(plan, seeds, arguments.workers)
         ranks.leave()
         if argv is None:
-            given = {"seeds": ",".join(map(str, seeds)), "workers": str(arguments.workers)}
-            record_command(plan, "search", **given)
+            record_command(plan)
         finish_searches(plan, seeds)
     return 0
 

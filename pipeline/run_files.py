@@ -79,20 +79,10 @@ def unfinished(run: Path) -> list[Path]:
     return [path for path, phase in phases if not (path / ends[phase]).exists()]
 
 
-def record_command(plan: "RunPlan", verb: str, **options: str | None) -> None:
-    """Add the command of this process to those that made the run, once.
-
-    Beside what was typed stands what makes it again: the whole experiment, the verb's own options
-    (nothing for one that takes no value), threads and processes.
-    """
-    import torch
-
+def record_command(plan: "RunPlan") -> None:
+    """Add the command of this process to those that made the run, once, and its experiment."""
     row = {
         "command": resume_command(INTERPRETER_IN_FILES),
-        "verb": verb,
-        "options": {f"--{name}": value for name, value in options.items() if value is not None},
-        "threads": torch.get_num_threads(),
-        "ranks": plan.ranks.world,
         "experiment": plan.experiment.model_dump(mode="json", exclude={"sweep"}),
     }
     path = plan.run_dir / COMMANDS

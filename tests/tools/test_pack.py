@@ -42,18 +42,13 @@ def write_training(run: Path, experiment_file: Path, name: str, seed: int) -> No
 
 def write_commands(run: Path, experiment_file: Path) -> None:
     content = load_experiment(experiment_file).model_dump(mode="json", exclude={"sweep"})
-    file = "retrain/layout-aa/seed-3/architecture.json"
-    given: list[tuple[str, str, dict[str, str], int]] = [
-        ("python search.py x.yaml --seeds 0,1", "search", {"--seeds": "0,1"}, 1),
-        ("python derive.py r", "derive", {"--workers": "1"}, 1),
-        ("python retrain.py r --architecture my.json", "retrain", {"--architecture": file}, 4),
-        ("python compare.py r", "compare", {"--workers": "1"}, 1),
-    ]
-    rows = [
-        {"command": typed, "verb": verb, "options": options, "threads": 2, "ranks": ranks}
-        | {"experiment": content}
-        for typed, verb, options, ranks in given
-    ]
+    commands = (
+        "python search.py x.yaml --seeds 0,1",
+        "python derive.py r",
+        "python retrain.py r --architecture my.json",
+        "python compare.py r",
+    )
+    rows = [{"command": command, "experiment": content} for command in commands]
     (run / "commands.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -71,10 +71,8 @@ class TokenizerConfig(Section):
         kind = TOKENIZERS[self.kind]
         if kind.needs is not None and getattr(self, kind.needs) is None:
             raise ValueError(f"{kind.needs}: kind {self.kind} needs it, found nothing")
-        for key in ("vocabulary", "lower_case", "model"):
-            value = getattr(self, key)
-            if value not in (None, False) and key not in kind.takes:
-                raise ValueError(f"{key}: has no effect with kind {self.kind}; leave it out")
+        idle = [key for key in ("vocabulary", "lower_case", "model") if key not in kind.takes]
+        self.refuse_idle(idle, f"kind {self.kind}")
         return self
 
 
@@ -133,9 +131,6 @@ class DataConfig(Section):
         needs = CORPORA[self.corpus].needs
         if needs is not None and getattr(self, needs) is None:
             raise ValueError(f"{needs}: corpus {needs} needs it, found nothing")
-        for key in ("files", "tree"):
-            if getattr(self, key) is not None and key != needs:
-                raise ValueError(
-                    f"{key}: has no effect with corpus {self.corpus}; leave it out or give null"
-                )
+        idle = [key for key in ("files", "tree") if key != needs]
+        self.refuse_idle(idle, f"corpus {self.corpus}")
         return self

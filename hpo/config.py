@@ -11,14 +11,6 @@ from utils.pareto import LEARNED
 from utils.validation import Section
 
 
-def _check_effect(section: Section, option: str, kinds: Sequence[str], kind: str) -> None:
-    value = getattr(section, option)
-    if value is not None and kind not in kinds:
-        raise ValueError(
-            f"{option}: has no effect with kind {kind}, found {value}; leave it out or give null"
-        )
-
-
 def _check_differ(name: str, values: Sequence[Any]) -> None:
     for place, value in enumerate(values):
         if value in values[:place]:
@@ -51,9 +43,7 @@ class ParameterConfig(Section):
     @model_validator(mode="after")
     def _a_range_or_choices(self) -> "ParameterConfig":
         if self.choices is not None:
-            for option in ("low", "high", "step", "log"):
-                if getattr(self, option) not in (None, False):
-                    raise ValueError(f"{option}: has no effect with choices; leave one out")
+            self.refuse_idle(["low", "high", "step", "log"], "choices")
             _check_differ("choices", [as_param(choice) for choice in self.choices])
         else:
             self._check_range()
@@ -95,8 +85,9 @@ class SamplerConfig(Section):
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "SamplerConfig":
-        _check_effect(self, "startup", ("tpe",), self.kind)
-        _check_effect(self, "population", ("nsga2",), self.kind)
+        heeded = {"startup": "tpe", "population": "nsga2"}
+        idle = [option for option, kind in heeded.items() if kind != self.kind]
+        self.refuse_idle(idle, f"kind {self.kind}")
         return self
 
 
@@ -116,7 +107,8 @@ class PrunerConfig(Section):
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "PrunerConfig":
-        _check_effect(self, "min_steps", ("median", "successive_halving"), self.kind)
+        if self.kind not in ("median", "successive_halving"):
+            self.refuse_idle(["min_steps"], f"kind {self.kind}")
         return self
 
 

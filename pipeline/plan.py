@@ -15,7 +15,7 @@ from model.config import SoftmaxConfig
 from model.language_model import Costs, LanguageModel, Mix
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
-from nas.search.config import DEFAULT_SHARE, check_schedules
+from nas.search.config import check_schedules
 from nas.search.plan import SearchPlan
 from pipeline.devices import find_device, gpu_of, missed_gpu, set_precision
 from pipeline.experiment import Experiment, dump_experiment
@@ -149,7 +149,7 @@ class RunPlan:
         tokens, alpha = self.prepared.tokens["train"], self.experiment.search.alpha
         if alpha.data != "split":
             return self.training_batches(), None
-        share, least = alpha.share or DEFAULT_SHARE, self.experiment.data.batch + 1
+        share, least = alpha.share, self.experiment.data.batch + 1
         cut = round(len(tokens) * (1 - share))
         if min(cut, len(tokens) - cut) < least:
             raise ValueError(

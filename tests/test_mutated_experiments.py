@@ -48,7 +48,7 @@ search:
   steps: 300
   estimator: single_path
   resample_every: 4
-  tau: {schedule: step, start: 1, end: 3e-1, stairs: 3}
+  tau: {schedule: step, start: 1, end: 2e-1, stairs: 3}
   alpha: {data: split, share: 0.3, warmup_fraction: 0.2, every: 2, lr: auto,
     betas: [0.5, 0.99], eps: 1e-3, weight_decay: 0, schedule: linear}
   optimiser: {kind: adamw, lr: 1e-3, betas: [0.9, 0.99], eps: 1e-8, weight_decay: 0.01,

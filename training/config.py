@@ -9,7 +9,6 @@ from model.architecture import check_model_folder, model_digest
 from utils.validation import Section
 
 MOST_EPOCHS = 1e6
-DEFAULT_BETAS = (0.9, 0.999)
 DEFAULT_EPS = {"adamw": 1e-8, "adam": 1e-8, "lamb": 1e-6, "adagrad": 1e-10}
 EPOCHS = "Passes over the training text, in place of steps; fractions are allowed."
 
@@ -90,13 +89,13 @@ class OptimiserConfig(Section):
         default="adamw", description="adamw and lamb decouple the weight decay."
     )
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
-    betas: tuple[float, float] | None = Field(
-        default=None, description="Decay rates of adamw, adam and lamb (default 0.9, 0.999)."
+    betas: tuple[float, float] = Field(
+        default=(0.9, 0.999), description="Decay rates of adamw, adam and lamb."
     )
     eps: float | None = Field(
         default=None, gt=0, description="All but sgd (default 1e-8; lamb 1e-6; adagrad 1e-10)."
     )
-    momentum: float | None = Field(default=None, ge=0, lt=1, description="sgd only (default 0).")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="sgd only.")
     weight_decay: float = Field(default=0.01, ge=0, description="On matrices only.")
     clip_norm: float | None = Field(
         default=0.25, gt=0, description="Largest norm of the whole gradient; null: no limit."
@@ -115,38 +114,20 @@ class OptimiserConfig(Section):
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="Learning-rate schedule after the warm-up."
     )
-    min_lr_ratio: float | None = Field(
-        default=None,
+    min_lr_ratio: float = Field(
+        default=0.0,
         ge=0,
         le=1,
-        description="Learning rate at the last step, as a fraction of lr (default 0).",
+        description="Learning rate at the last step, as a fraction of lr.",
     )
-
-    def left_out(self) -> dict[str, Any]:
-        """The values in use of keys that are null, where the section alone decides them."""
-        values = {
-            "betas": DEFAULT_BETAS,
-            "eps": DEFAULT_EPS.get(self.kind),
-            "momentum": 0.0,
-            "min_lr_ratio": 0.0,
-        }
-        heeded = {option for option, kinds in _HEEDED_BY.items() if self.kind in kinds}
-        if self.schedule != "constant":
-            heeded.add("min_lr_ratio")
-        return {key: values[key] for key in heeded if getattr(self, key) is None}
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "OptimiserConfig":
-        for option, kinds in _HEEDED_BY.items():
-            if getattr(self, option) is not None and self.kind not in kinds:
-                raise ValueError(
-                    f"{option}: has no effect with kind {self.kind}; leave it out or give null"
-                )
-        if self.schedule == "constant" and self.min_lr_ratio is not None:
-            raise ValueError(
-                f"min_lr_ratio: has no effect with schedule constant, found {self.min_lr_ratio}"
-            )
-        if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
+        idle = [option for option, kinds in _HEEDED_BY.items() if self.kind not in kinds]
+        self.refuse_idle(idle, f"kind {self.kind}")
+        if self.schedule == "constant":
+            self.refuse_idle(["min_lr_ratio"], "schedule constant")
+        if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas: must be in [0, 1), found {self.betas}")
         return self
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from training.config import (
-    DEFAULT_BETAS,
     DEFAULT_EPS,
     OptimiserConfig,
     RetrainConfig,
@@ -45,15 +44,14 @@ def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Op
         for factor, bare in sorted(members)
     ]
     if config.kind == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0)
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
     eps = config.eps or DEFAULT_EPS[config.kind]
     if config.kind == "adagrad":
         return torch.optim.Adagrad(groups, lr=config.lr, eps=eps)
-    betas = config.betas or DEFAULT_BETAS
     if config.kind == "lamb":
-        return Lamb(groups, lr=config.lr, betas=betas, eps=eps)
+        return Lamb(groups, lr=config.lr, betas=config.betas, eps=eps)
     adam = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
-    return adam(groups, lr=config.lr, betas=betas, eps=eps, fused=True)
+    return adam(groups, lr=config.lr, betas=config.betas, eps=eps, fused=True)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
@@ -173,7 +171,7 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
         return config.lr * (step + 1) / (warmup + 1)
     span = steps - 1 - warmup
     progress = min(1.0, (step - warmup) / span) if span > 0 else 1.0
-    return config.lr * decay(config.schedule, progress, config.min_lr_ratio or 0.0)
+    return config.lr * decay(config.schedule, progress, config.min_lr_ratio)
 
 
 def rate_of(config: OptimiserConfig, steps: int) -> Callable[[int], float]:

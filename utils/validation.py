@@ -4,7 +4,7 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -48,9 +48,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def left_out(self) -> dict[str, Any]:
-        """The values in use of keys that are null, where the section alone decides them."""
-        return {}
+    def refuse_idle(self, keys: Iterable[str], setting: str) -> None:
+        """Raise ValueError where a key that has no effect with a setting is not at its default."""
+        for key in keys:
+            if (value := getattr(self, key)) != type(self).model_fields[key].default:
+                raise ValueError(
+                    f"{key}: has no effect with {setting}, found {value}; leave it out"
+                )
 
     def identity(self) -> dict[str, Any]:
         """What a phase is claimed by."""

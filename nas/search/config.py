@@ -1,7 +1,7 @@
 """What an experiment says about the search: tau, alpha, the estimators, the SuperNet's steps."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,10 +18,6 @@ from utils.validation import Section
 AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path", "dirichlet"]
 Estimator = Literal[AlphaEstimator, "spos"]
 
-DEFAULT_END = 0.3
-DEFAULT_STAIRS = 5
-DEFAULT_FLOOR = 0.1
-DEFAULT_SHARE = 0.2
 # Those whose forward pass takes one candidate, by how many they compute (None: all).
 HARD: dict[str, int | None] = {
     "straight_through": None,
@@ -41,35 +37,18 @@ class TauConfig(Section):
         "decide.",
     )
     start: float = Field(default=1.0, gt=0, description="tau until alpha's first step.")
-    end: float | None = Field(default=None, gt=0, description="tau at the last step (default 0.3).")
-    stairs: int | None = Field(
-        default=None, ge=2, description="Number of equal stairs (step only; default 5)."
-    )
-    floor: float | None = Field(
-        default=None, gt=0, description="Least tau (learnable only; default 0.1)."
-    )
-
-    def left_out(self) -> dict[str, Any]:
-        """See `Section`."""
-        values = {"end": DEFAULT_END, "stairs": DEFAULT_STAIRS, "floor": DEFAULT_FLOOR}
-        heeded = {"constant": (), "learnable": ("floor",), "step": ("end", "stairs")}
-        return {
-            key: values[key]
-            for key in heeded.get(self.schedule, ("end",))
-            if getattr(self, key) is None
-        }
+    end: float = Field(default=0.3, gt=0, description="tau at the last step.")
+    stairs: int = Field(default=5, ge=2, description="Number of equal stairs (step only).")
+    floor: float = Field(default=0.1, gt=0, description="Least tau (learnable only).")
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "TauConfig":
-        if self.schedule in ("constant", "learnable") and self.end is not None:
-            raise ValueError(f"end: has no effect with schedule {self.schedule}, found {self.end}")
-        if self.schedule != "step" and self.stairs is not None:
-            raise ValueError(f"stairs: has no effect with schedule {self.schedule}")
-        if self.schedule != "learnable" and self.floor is not None:
-            raise ValueError(f"floor: has no effect with schedule {self.schedule}")
-        floor = DEFAULT_FLOOR if self.floor is None else self.floor
-        if self.schedule == "learnable" and floor >= self.start:
-            raise ValueError(f"floor: must be below start {self.start}, found {floor}")
+        by_schedule = {"constant": (), "learnable": ("floor",), "step": ("end", "stairs")}
+        heeded = by_schedule.get(self.schedule, ("end",))
+        idle = [key for key in ("end", "stairs", "floor") if key not in heeded]
+        self.refuse_idle(idle, f"schedule {self.schedule}")
+        if self.schedule == "learnable" and self.floor >= self.start:
+            raise ValueError(f"floor: must be below start {self.start}, found {self.floor}")
         return self
 
 
@@ -81,8 +60,8 @@ class AlphaConfig(Section):
         description="Text for alpha, the architecture parameters. shared: the weights' batch, in "
         "one step; split: its own part; next_batch: the next batch, then the weights on it.",
     )
-    share: float | None = Field(
-        default=None, gt=0, lt=1, description="Fraction of the text for alpha (split; default 0.2)."
+    share: float = Field(
+        default=0.2, gt=0, lt=1, description="Fraction of the text for alpha (split only)."
     )
     warmup_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.5, description="Fraction of the steps before alpha's first step."
@@ -109,14 +88,10 @@ class AlphaConfig(Section):
         default="cosine", description="cosine and linear end at 0."
     )
 
-    def left_out(self) -> dict[str, Any]:
-        """See `Section`."""
-        return {"share": DEFAULT_SHARE} if self.data == "split" and self.share is None else {}
-
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "AlphaConfig":
-        if self.data != "split" and self.share is not None:
-            raise ValueError(f"share: has no effect with data {self.data}, found {self.share}")
+        if self.data != "split":
+            self.refuse_idle(["share"], f"data {self.data}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas: must be in [0, 1), found {self.betas}")
         if self.lr != "auto" and self.lr <= 0:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nas.search.config import DEFAULT_END, DEFAULT_FLOOR, DEFAULT_STAIRS, TauConfig
+from nas.search.config import TauConfig
 
 
 def linear(progress: float, start: float, end: float, stairs: int) -> float:
@@ -57,26 +57,20 @@ def tau_at(config: TauConfig, step_index: int, *, alpha_start: int, steps: int) 
     # Both ends as they were given: the formulas would round them.
     if progress == 0.0:
         return config.start
-    end = DEFAULT_END if config.end is None else config.end
-    stairs = DEFAULT_STAIRS if config.stairs is None else config.stairs
     if progress == 1.0 and config.schedule != "constant":
-        return end
-    return TAU_SCHEDULES[config.schedule](progress, config.start, end, stairs)
+        return config.end
+    return TAU_SCHEDULES[config.schedule](progress, config.start, config.end, config.stairs)
 
 
 def build_rho(config: TauConfig) -> dict[str, nn.Parameter]:
     """`rho`, with tau at its start; nothing where tau follows a schedule."""
     if config.schedule != "learnable":
         return {}
-    above = config.start - _floor(config)
+    above = config.start - config.floor
     # The inverse of softplus, so that `learned_tau` begins at config.start.
     return {"rho": nn.Parameter(torch.tensor(above + math.log(-math.expm1(-above))))}
 
 
 def learned_tau(config: TauConfig, rho: Tensor) -> Tensor:
     """Floor + softplus(rho): above the floor whatever rho is."""
-    return _floor(config) + F.softplus(rho)
-
-
-def _floor(config: TauConfig) -> float:
-    return DEFAULT_FLOOR if config.floor is None else config.floor
+    return config.floor + F.softplus(rho)

@@ -19,7 +19,7 @@ from pipeline.experiment import Experiment, changed_settings, with_settings
 from pipeline.experiment_sweep import space_of
 from training.run_dir import identity_hash
 from utils.text import masked
-from utils.validation import Section, show
+from utils.validation import show
 
 # Written last: until it is there, no worker joins.
 IDENTITY = "parnas:identity"
@@ -87,7 +87,7 @@ def baseline(experiment: Experiment, space: Space) -> tuple[dict[str, Any] | Non
 
 
 def _own_value(experiment: Experiment, space: Space, key: str) -> Any:
-    """The choice that changes nothing; of a range what the file says, or the default in use."""
+    """The choice that changes nothing; of a range what the experiment has."""
     bare, _ = changed_settings(experiment, {})
     for choice in space.choices(key):
         if changed_settings(experiment, {key: choice})[0] == bare:
@@ -96,11 +96,7 @@ def _own_value(experiment: Experiment, space: Space, key: str) -> Any:
     section: Any = experiment
     for name in sections:
         section = getattr(section, name, None)
-    value = getattr(section, last, None)
-    if value is None and isinstance(section, Section):
-        # The section alone says which value a key that is left out has.
-        return section.left_out().get(last)
-    return value
+    return getattr(section, last, None)
 
 
 def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:

@@ -65,7 +65,7 @@ LEARNABLE = {"schedule": "learnable"}
     ("options", "message"),
     [
         ({"tau": {"schedule": "constant", "end": 0.1}}, "end: has no effect with .*, found 0.1"),
-        ({"tau": {**LEARNABLE, "end": 0.3}}, "end: has no effect with schedule learnable"),
+        ({"tau": {**LEARNABLE, "end": 0.2}}, "end: has no effect with schedule learnable"),
         ({"tau": {"floor": 0.3}}, "floor: has no effect with schedule linear"),
         ({"tau": {**LEARNABLE, "start": 0.8, "floor": 0.9}}, "below start 0.8, found 0.9"),
         ({"tau": {**LEARNABLE, "start": 0.05}}, "floor: must be below start 0.05, found 0.1"),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import nn
 
 from tests import tiny
 from training.config import OptimiserConfig, RetrainConfig
@@ -18,19 +17,6 @@ from training.optim import (
     stages_of,
     warmup_steps,
 )
-
-
-@pytest.mark.parametrize("kind", ["adamw", "adam", "lamb", "adagrad", "sgd"])
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-def test_what_an_optimiser_says_of_keys_left_out_is_what_it_does(kind: str, schedule: str) -> None:
-    config = OptimiserConfig(kind=kind, schedule=schedule)
-    given = OptimiserConfig(kind=kind, schedule=schedule, **config.left_out())
-    assert given.left_out() == {}
-    model = nn.Linear(3, 3)
-    one, two = (build_optimiser(model, each).defaults for each in (config, given))
-    assert one == two
-    for step in range(20):
-        assert learning_rate(config, step, 20) == learning_rate(given, step, 20)
 
 
 def reference(

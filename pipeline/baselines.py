@@ -31,10 +31,10 @@ from pipeline.derive import (
 )
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
-from pipeline.retrain import claim_retraining
+from pipeline.retrain import claim_retraining, retrain_identity
 from pipeline.run_files import chosen_architecture, result_of_model
 from pipeline.summary import parameter_count
-from training.run_dir import identity_hash
+from training.run_dir import identity_hash, is_claimed
 from utils.files import read_object
 from utils.kept import Kept
 from utils.screen import say
@@ -146,6 +146,9 @@ def entries_of(plan: RunPlan) -> list[Entry]:
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"
         seeds = plan.experiment.compare.seeds
         check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)
+    for seed in plan.experiment.compare.seeds:
+        seeded = plan.with_seed(seed)
+        is_claimed(seeded.retrain_folder(chosen.name), retrain_identity(seeded, chosen))
     say("preparing the baselines: their layouts and folders")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Entry(chosen, "searched" if searched else "chosen")]

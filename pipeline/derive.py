@@ -130,7 +130,7 @@ def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) ->
     if config.method in SEARCHLESS:
         return []
     if config.method in TRAINED and not config.searches:  # it serves without one too
-        return [seed for seed in seeds if (plan.search_folder(seed) / "pi.npz").exists()]
+        return [seed for seed in seeds if (plan.searched_folder(seed) / "pi.npz").exists()]
     return seeds
 
 

@@ -202,17 +202,6 @@ class Experiment(Section):
         lines += [f"warning: {line} (derive.py will refuse it)" for line in self.layout_problems()]
         return lines
 
-    def identity_of(self, **sections: Any) -> dict[str, Any]:
-        """Whose folder a phase's is, before the text is read: its sections, precision and data."""
-        # Files count by their hash, not by where they lie.
-        data = self.data.model_dump(mode="json", exclude={"files", "tree"})
-        del data["tokenizer"]["model"]
-        return {"precision": self.run.precision, "data": data, **sections}
-
-    def search_identity(self) -> dict[str, Any]:
-        """The same of a search."""
-        return self.identity_of(model=self.model.identity(), search=self.search.identity())
-
     def check_searchable(self) -> None:
         """Raise ValueError where alpha has no choice, no gradient, or a misleading one."""
         model, why = self.model, dict[str, str]()

@@ -243,13 +243,18 @@ class RunPlan:
         }
 
     def identity(self, **sections: Any) -> dict[str, Any]:
-        """Whose folder a phase's is: its own sections and what it computes with and of."""
-        return {**self.experiment.identity_of(**sections), **self.inputs()}
+        """Whose folder a phase's is: its own sections, precision, data and input files."""
+        # Files count by their hash, not by where they lie.
+        data = self.experiment.data.model_dump(mode="json", exclude={"files", "tree"})
+        del data["tokenizer"]["model"]
+        sections |= {"precision": self.experiment.run.precision, "data": data}
+        return {**sections, **self.inputs()}
 
     @cached_property
     def search_identity(self) -> dict[str, Any]:
         """Whose folder a search's is; all seeds of an experiment have the same."""
-        return {**self.experiment.search_identity(), **self.inputs()}
+        model, search = self.experiment.model, self.experiment.search
+        return self.identity(model=model.identity(), search=search.identity())
 
     def files(self) -> dict[str, str]:
         """What each phase saves in its own folder before step 0."""

@@ -215,9 +215,9 @@ def _waiting(trainings: Sequence[Retraining]) -> list[Retraining]:
     if ranks.is_first:
         for plan, architecture in trainings:
             path = _result_path(plan, architecture)
+            is_claimed(path.parent, retrain_identity(plan, architecture))
             done.append(path.exists())
             if done[-1]:
-                is_claimed(path.parent, retrain_identity(plan, architecture))
                 # Left by a kill between the result and their removal.
                 remove_checkpoints(path.parent)
     done = json.loads(ranks.broadcast_str(json.dumps(done) if ranks.is_first else None))

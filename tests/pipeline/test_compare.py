@@ -5,6 +5,7 @@ import json
 import math
 import statistics
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import Mock
 
 import pytest
@@ -16,10 +17,35 @@ from data import count_words
 from nas.statistics.intervals import paired_interval, percent
 from pipeline.baselines import entries_of
 from pipeline.costs import time_models
+from pipeline.run_files import chosen_architecture
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
-from tests.runs import settings
+from tests.runs import settings, state_of
 from tests.test_pipeline import run
+
+
+@pytest.mark.parametrize("script", [retrain, compare])
+def test_a_training_of_another_experiment_is_refused_before_anything_is_written(
+    derived: Path, script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = derived / "retrain" / chosen_architecture(derived).name / "seed-3"
+    folder.mkdir(parents=True)
+    (folder / "identity.json").write_text('{"retrain": {"steps": 3}}')
+    before = state_of(derived)
+    said = refused(script.main, capsys, derived, "--seeds", "0,3")
+    assert said.splitlines()[-1].startswith(f"{folder}: holds another experiment")
+    assert state_of(derived) == before
+
+
+@pytest.mark.parametrize("script", [retrain, compare])
+def test_without_an_architecture_the_way_to_one_is_said(
+    experiment_file: Path, tmp_path: Path, script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    said = refused(script.main, capsys, experiment_file, "--run", run)
+    none = f"{run}/architecture.json: not found; run derive.py {run} first"
+    assert said.splitlines()[-1].startswith(none)
+    assert not run.exists()
 
 
 @pytest.mark.usefixtures("_corpus_with_words")

@@ -15,6 +15,7 @@ from pipeline.derive import architecture_hash
 from pipeline.derive import derive as derive_by
 from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
+from tests.runs import state_of
 from tests.test_pipeline import run
 
 
@@ -81,6 +82,28 @@ def test_each_of_several_searches_is_looked_at(
     path.write_text(json.dumps(identity))
     said = refused(derive.main, capsys, searched, "--seeds", "0,1")
     assert f"{path.parent}: holds another experiment (search.alpha.eps is 0.1 there" in said
+
+
+def test_layouts_are_not_trained_beside_a_search_of_another_experiment(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = searched / "search/seed-0"
+    (folder / "pi.npz").unlink()
+    before = state_of(searched)
+    other = ("--method", "trained", "--set", "model.d_model=8")
+    said = refused(derive.main, capsys, searched, *other)
+    assert said.splitlines()[-1].startswith(f"{folder}: holds another experiment (model.d_model")
+    assert state_of(searched) == before
+
+
+def test_a_method_without_its_search_names_the_way_to_one(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    said = refused(derive.main, capsys, experiment_file, "--run", run, "--method", "argmax")
+    first = f"{run}/search/seed-0/pi.npz: not found; run search.py first"
+    assert said.splitlines()[-1].startswith(first)
+    assert not run.exists()
 
 
 @pytest.mark.parametrize("method", ["sandwich", "random"])

@@ -8,7 +8,6 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
@@ -52,9 +51,6 @@ class NumberedSampler(BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Begin with fresh numbers."""
-        if isinstance(study._storage, BaseHeartbeat):
-            # Optuna's comes after the suggestions; who died before it would never be missed.
-            study._storage.record_heartbeat(trial._trial_id)
         seeds = np.random.SeedSequence([self._config.sampler.seed, number_of(trial)])
         self._inner = make_sampler(self._config, int(seeds.generate_state(1)[0]))
         self._inner.before_trial(study, trial)

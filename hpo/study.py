@@ -14,6 +14,7 @@ from typing import Any
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, get_storage
+from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
@@ -164,12 +165,19 @@ def finished_before(trial: optuna.Trial) -> FrozenTrial | None:
 
 def wait_for_a_trial(study: optuna.Study, is_ending: Callable[[], bool]) -> bool:
     """Wait until a trial can be run; False where none waits and none runs any more."""
+    storage, known = study._storage, set[int]()
     while not is_ending():
         optuna.storages.fail_stale_trials(study)
-        states = {entry.last.state for entry in entries(study)}
-        if TrialState.WAITING in states:
+        found = [entry.last for entry in entries(study)]
+        if any(trial.state == TrialState.WAITING for trial in found):
             return True
-        if TrialState.RUNNING not in states:
+        running = {trial._trial_id for trial in found if trial.state == TrialState.RUNNING}
+        if not running:
             return False
+        if isinstance(storage, BaseHeartbeat):
+            # Optuna misses no trial that never had a heartbeat: its worker died too early.
+            for trial_id in running - known:
+                storage.record_heartbeat(trial_id)
+        known |= running
         time.sleep(_POLL_S)
     return False

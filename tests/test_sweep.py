@@ -158,11 +158,21 @@ def checkpoints(folder: Path) -> set[int]:
     return {path.stat().st_mtime_ns for path in found}
 
 
+def is_asked_to_stop(pid: int) -> bool:
+    """Whether SIGTERM waits for a paused process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    waiting = next(line for line in lines if line.startswith("ShdPnd:"))
+    return bool(int(waiting.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 @pytest.mark.slow
 def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
     experiment_file: Path, tmp_path: Path
 ) -> None:
-    """By each signal in turn; all resumes of the trials together are at least as many."""
+    """By each signal in turn; all resumes of the trials together are at least as many.
+
+    Workers pause until the signal is there, so that no trial ends meanwhile.
+    """
     folder = tmp_path / "run"
     arguments = [add_sweep(experiment_file, trials=2), "--run", folder, "--workers", 2, *SLOWER]
     arguments += ["--set", "search.steps=600"]
@@ -171,7 +181,13 @@ def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
         with started(*arguments) as process:
             wait_for(lambda known=before: checkpoints(folder) - known)
             workers = workers_of(process.pid)
+            for worker in workers:
+                os.kill(worker, signal.SIGSTOP)
             process.send_signal(number)
+            if number != signal.SIGKILL:
+                wait_for(lambda pids=workers: all(map(is_asked_to_stop, pids)))
+            for worker in workers:
+                os.kill(worker, signal.SIGCONT)
             out, _ = process.communicate(timeout=120)
         wait_for(lambda pids=workers: not any(map(command_of, pids)))
         if number != signal.SIGKILL:

@@ -62,20 +62,42 @@ def stored(url: str) -> optuna.Study:
 def test_a_dead_worker_s_trial_waits_again_with_its_values_as_often_as_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of one that died between taking the trial and its first suggestion."""
+    """Also of one that died before its first heartbeat, once somebody waits for it."""
     study = stored(f"sqlite:///{tmp_path / 'study.db'}")
     fill(study, [{"x": 1.0}])
     backend = study._storage._backend
     monkeypatch.setattr(backend, "grace_period", -1)  # whoever is heard of is dead
+    polls = list[float]()
+    monkeypatch.setattr("hpo.study.time.sleep", polls.append)
     for attempt in range(2):
         trial = study.ask()
         assert trial.suggest_float("x", 0, 2) == 1.0
         trial.suggest_float("y", 0, 2)
         optuna.storages.fail_stale_trials(study)
+        assert states(study) == [["FAIL"] * attempt + ["RUNNING"]], "Optuna does not miss it"
+        assert wait_for_a_trial(study, lambda: len(polls) > 9) == (not attempt)
         assert states(study) == [["FAIL"] * (attempt + 1) + ["WAITING"] * (1 - attempt)]
+    assert len(polls) == 2
     first, second = entries(study)[0].attempts
     assert first.params == second.params
     assert entries(study)[0].finished
+
+
+def test_who_waits_counts_from_then_on_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial whose worker is silent for longer would never be missed otherwise."""
+    study, polls, recorded = (
+        stored(f"sqlite:///{tmp_path / 'study.db'}"),
+        list[float](),
+        list[int](),
+    )
+    fill(study, [{}, {}])
+    ids = [study.ask()._trial_id for _ in range(2)]
+    monkeypatch.setattr("hpo.study.time.sleep", polls.append)
+    monkeypatch.setattr(study._storage._backend, "record_heartbeat", recorded.append)
+    assert not wait_for_a_trial(study, lambda: len(polls) == 5)
+    assert sorted(recorded) == ids
 
 
 def test_a_trial_that_was_stopped_has_lost_nothing(study: optuna.Study) -> None:

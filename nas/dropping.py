@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nas.baselines import NoBaseline
 from nas.derivation.base import Choice
 from nas.derivation.shrink import Parent
 
@@ -17,11 +18,15 @@ from nas.derivation.shrink import Parent
 class Dropping:
     """A parent, and what may be left of it.
 
-    `fits` says whether a sub-network costs no more than the chosen one; `wanted` is how many are.
+    Attributes:
+        fits: whether a sub-network costs no more than the chosen one.
+        allowed: whether it keeps the other limits, as of blocks that read earlier tokens.
+        wanted: how many different ones a rule may give.
     """
 
     parent: Parent
     fits: Callable[[Choice], bool]
+    allowed: Callable[[Choice], bool]
     wanted: int = 1
 
     @property
@@ -35,11 +40,21 @@ class Dropping:
         return tuple(of[-1] if place in places else of[0] for place, of in options)
 
     def by(self, first: Callable[[int], Sequence[int]]) -> Choice:
-        """Drop the least number of blocks that fits, of which `first` says the places."""
-        dropped = next(
-            places for count in range(len(self.places) + 1)
-            if self.fits(self.without(places := first(count)))
-        )  # fmt: skip
+        """Drop the least number of blocks that fits, of which `first` says the places.
+
+        A block that must stay is passed over. NoBaseline: what must stay does not fit.
+        """
+        for count in range(len(self.places) + 1):
+            dropped = list[int]()
+            for place in first(count):
+                if self.allowed(self.without([*dropped, place])):
+                    dropped.append(place)
+            if self.fits(self.without(dropped)):
+                break
+        else:
+            raise NoBaseline(
+                "no subset that reads earlier tokens costs as little as the chosen one"
+            )
         for place in reversed(dropped):
             less = [one for one in dropped if one != place]
             dropped = less if self.fits(self.without(less)) else dropped

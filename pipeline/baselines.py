@@ -31,7 +31,7 @@ from pipeline.derive import (
 )
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
-from pipeline.retrain import claim_retraining, retrain_identity
+from pipeline.retrain import check_seeds, claim_retraining, retrain_identity
 from pipeline.run_files import chosen_architecture, result_of_model
 from pipeline.summary import parameter_count
 from training.run_dir import identity_hash, is_claimed
@@ -141,6 +141,7 @@ def entries_of(plan: RunPlan) -> list[Entry]:
     Every folder is looked at before anything trains, so that nothing is refused hours later.
     """
     chosen = chosen_architecture(plan.run_dir)
+    check_seeds(plan, plan.experiment.compare.seeds)
     _check_sizes(plan, chosen)
     if chosen_by_trainings(chosen):
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"
@@ -262,6 +263,7 @@ def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architectur
     asked = dropping.Dropping(
         parent,
         lambda choice: shares.predicted(layout_of(choice)) <= 1.0 + ROUNDING,
+        shares.request.allowed,
         plan.experiment.compare.random_layouts,
     )
     layouts = [layout_of(choice) for choice in getattr(dropping, kind)(asked)]

@@ -6,7 +6,7 @@ from itertools import chain
 
 import torch
 
-from data.batching import Batch
+from data.batching import Batch, ContextBatches
 from model import BLOCKS, Evidence, Layout, load_architecture
 from model.layout import block_options
 from model.saving import Given, load_given, started
@@ -65,7 +65,9 @@ def sub_networks(plan: RunPlan, given: Given, options: Sequence[Sequence[int]]) 
 
 def _batches(plan: RunPlan, given: Given) -> list[Batch]:
     """The segment that fills memories, and those that are scored."""
-    batches, wanted = plan.training_batches(), plan.experiment.derive.shrink.tokens
+    data, wanted = plan.experiment.data, plan.experiment.derive.shrink.tokens
+    tokens = plan.prepared.tokens["train"]
+    batches = ContextBatches(tokens, batch=data.batch, segment=data.segment)
     count = 1 + max(1, round(wanted / (batches.streams * batches.width)))
     if count > batches.per_epoch:
         raise ValueError(

@@ -4,17 +4,23 @@ import pytest
 
 from model import layout_letters
 from nas import dropping
+from nas.baselines import NoBaseline
 from nas.costs.budget import Limit
 from nas.derivation.base import Choice
 from nas.dropping import Dropping
 from tests.nas.derivation.test_shrink import FLOPS, Made, request_of
 
 
+def reads(choice: Choice) -> bool:
+    """Whether an attention stays."""
+    return 0 in choice
+
+
 def left(rule: str, letters: str = "adadadad", most: float = 12.0, wanted: int = 1) -> list[str]:
     """What a rule leaves, in letters."""
     made = Made(letters)
     request = request_of(made, Limit(FLOPS, most))
-    asked = Dropping(made.parent, request.allowed, wanted)
+    asked = Dropping(made.parent, request.allowed, reads, wanted)
     found: list[Choice] = getattr(dropping, rule)(asked)
     for choice in found:
         assert request.allowed(choice)
@@ -50,3 +56,16 @@ def test_random_subsets_are_others_each_time_and_the_same_again() -> None:
     found = left("drop_random", wanted=4)
     assert len(set(found)) == 4
     assert left("drop_random", wanted=2) == found[:2]
+
+
+def test_the_last_block_that_reads_earlier_tokens_stays() -> None:
+    """Alone the attentions are the cheapest, and would all go."""
+    made = Made("adad")
+    made.alone_L[:] = [0.1, 0.4, 0.2, 0.5]
+    request = request_of(made, Limit(FLOPS, 6.0))
+    asked = Dropping(made.parent, request.allowed, reads)
+    assert dropping.drop_prices(asked) == [(2, 2, 0, 1)]
+    blind = Dropping(made.parent, request.allowed, lambda choice: True)
+    assert dropping.drop_prices(blind) == [(2, 1, 2, 1)]
+    with pytest.raises(NoBaseline, match="no subset that reads earlier tokens"):
+        dropping.drop_last(Dropping(made.parent, lambda choice: False, reads))

@@ -217,7 +217,7 @@ def test_a_child_is_compared_with_its_parent_and_other_subsets(
     given = [*FEW, *settings(
         f"retrain.start={parent}", f"retrain.teacher={parent}", "derive.shrink.best=1",
         f"compare.baselines=[parent, {drops}]", "compare.seeds=[0, 1]", "costs.take_unsure=true",
-        "compare.random_layouts=2", "derive.budget.flops=0.6x",
+        "compare.random_layouts=2", "derive.budget.flops=0.6x", "data.random_offset=true",
     )]  # fmt: skip
     run(derive, experiment_file, "--run", folder, *given, *SHRINK)
     run(compare, folder, *given)
@@ -239,4 +239,7 @@ def test_a_child_is_compared_with_its_parent_and_other_subsets(
                for result in table["results"][name])  # fmt: skip
     assert "x of parent's FLOPs" in said or "x of parent's latency" in said
     assert "every layout started from layout-adad" in said
+    for name in set(rows) - {"parent"}:
+        one, other = (result["test"]["nats_per_token"] for result in table["results"][name])
+        assert one != other, "seeds are trainings of their own"
     write_report(folder)

@@ -15,7 +15,7 @@ import retrain
 from model import load_architecture, load_model
 from model.architecture import model_digest
 from pipeline.experiment import load_experiment
-from pipeline.retrain import retrain_identity, retrain_trainer
+from pipeline.retrain import check_seeds, retrain_identity, retrain_trainer
 from tests.pipeline.conftest import plan_of
 from tests.runs import LAYOUT, assert_same, killed_after, refused, rows, run, settings
 
@@ -137,6 +137,26 @@ def test_blocks_begin_as_those_in_their_places(
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"retrain.start: .*{words}"):
             retrain_trainer(plan, whole.model_copy(update={"blocks": wrong}))
+
+
+@pytest.mark.parametrize("script", [retrain, compare])
+def test_seeds_that_would_be_one_training_are_refused(
+    script: Any, parent: Path, experiment_file: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """They begin with the same weights, and read the same batches."""
+    started, out = settings(f"retrain.start={parent}", "model.dropout=0"), tmp_path / "run"
+    run(derive, experiment_file, "--run", out, *started, "--method", "layout",
+        *settings("derive.layout=a d a d"))  # fmt: skip
+    before = sorted(out.rglob("*"))
+    given = [experiment_file, "--run", out, *FEW, *started, "--seeds", "1,0"]
+    said = refused(script, capsys, *given)
+    assert said.startswith("retrain.start: seeds 0, 1 begin with one model and read the same")
+    assert sorted(out.rglob("*")) == before
+    for text in ("model.dropout=0.1", "data.random_offset=true", "retrain.layer_dropout=0.1"):
+        plan = plan_of(experiment_file, out, f"retrain.start={parent}", "model.dropout=0", text)
+        check_seeds(plan, [0, 1])
+    check_seeds(plan_of(experiment_file, out, "model.dropout=0"), [0, 1])
 
 
 def test_every_baseline_has_the_teacher_and_the_comparison_says_which(

@@ -156,7 +156,9 @@ def entries_of(plan: RunPlan) -> list[Entry]:
     for kind in plan.experiment.compare.baselines:
         if kind == PARENT:
             architecture = load_architecture(_start_of(plan) / "architecture.json")
-            entries.append(Entry(architecture.model_copy(update={"name": PARENT}), PARENT, [kind]))
+            named = architecture.model_copy(update={"name": PARENT})
+            named = write_architecture(named, plan.experiment, plan.run_dir)
+            entries.append(Entry(named, PARENT, [kind]))
             continue
         for architecture, share in _baselines(plan, entries, kind):
             _join(plan, entries, Entry(architecture, "baseline", [kind], share))

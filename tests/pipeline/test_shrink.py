@@ -235,6 +235,7 @@ def test_a_child_is_compared_with_its_parent_and_other_subsets(
     wanted = plan.evaluate(load_model(parent), plan.streams("test")).nats_per_token
     assert rows["parent"]["nats_per_token"] == pytest.approx(wanted)
     assert not (folder / "retrain/parent").exists()
+    assert (folder / "architectures/parent.json").exists(), "its stack is drawn by its labels"
     assert all(result["start"] for name in rows if name != "parent"
                for result in table["results"][name])  # fmt: skip
     assert "x of parent's FLOPs" in said or "x of parent's latency" in said

@@ -13,8 +13,10 @@ from data.corpora import CorpusKind
 from data.corpora.local import load_files
 from model import Candidate
 from nas.costs.model import REFERENCE, CostModel
+from pipeline import layout_scores
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
+from tests.runs import run_jobs_here
 from tests.test_pipeline import run
 
 
@@ -89,6 +91,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(CostModel, "times_ms", lambda self, *rest: made.times_ms(self, *rest))
     return made
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the trainings, which run in this process."""
+    names = list[str]()
+
+    def run_here(jobs: Any, **how: Any) -> None:
+        names.extend(job.name for job in jobs)
+        run_jobs_here(jobs, **how)
+
+    monkeypatch.setattr(layout_scores, "run_all", run_here)
+    return names
 
 
 @pytest.fixture

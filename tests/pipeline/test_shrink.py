@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import compare
 import derive
 import retrain
 from model import LanguageModel, load_architecture, load_model
+from model.saving import load_given
 from nas.baselines import DROPS
 from nas.derivation.sub_networks import SubNetworks
-from pipeline import layout_scores
 from pipeline.plan import RunPlan
-from pipeline.sub_networks import parent_of
+from pipeline.sub_networks import parent_of, sub_networks
 from report.page import write_report
 from tests.pipeline.conftest import plan_of
-from tests.runs import Capture, refused, run, run_jobs_here, settings
+from tests.runs import Capture, refused, run, settings
 
 SHRINK = ("--method", "shrink")
 FEW = settings("retrain.steps=12", "run.validate_every=6", "retrain.optimiser.warmup_steps=1",
@@ -37,12 +36,12 @@ def parent(undisturbed: Path, experiment_file: Path, tmp_path: Path) -> Path:
     return tmp_path / "p"
 
 
-def sub_networks(plan: RunPlan) -> tuple[SubNetworks, list[tuple[int, ...]]]:
-    """The scores of a plan's parent, and its options."""
+def scores_of(plan: RunPlan) -> SubNetworks:
+    """The scores of what stays of a plan's parent."""
     _, parent = parent_of(plan)
-    scores = parent.distances.__self__  # type: ignore[attr-defined]
-    assert isinstance(scores, SubNetworks)
-    return scores, [tuple(of_place) for of_place in parent.options]
+    folder = plan.experiment.retrain.models()["start"]
+    like = load_architecture(folder / "architecture.json")
+    return sub_networks(plan, load_given({"start": folder}, like, [])["start"], parent.options)
 
 
 @pytest.mark.parametrize("more", [[], ["model.token_shift=true"], ["model.positions=rope"]])
@@ -56,8 +55,8 @@ def test_a_score_is_that_of_the_network_built_alone(
             *settings(*more, "retrain.steps=8", "retrain.optimiser.warmup_steps=1"))  # fmt: skip
         texts[0] = f"retrain.start={tmp_path / 'o/retrain/layout-adad/seed-0/model'}"
     plan = plan_of(experiment_file, tmp_path / "run", *texts)
-    scores, options = sub_networks(plan)
-    assert options == [(0, 2), (1, 2)] * 2
+    scores = scores_of(plan)
+    assert scores.options == [(0, 2), (1, 2)] * 2
     scores.net.double()
     choices = [(0, 1, 0, 1), (0, 1, 2, 1), (2, 1, 0, 2), (0, 2, 2, 2), (2, 2, 2, 2)]
     found = scores.distances(choices)
@@ -96,7 +95,7 @@ def test_scores_are_of_text_that_training_would_have_read_next(
 ) -> None:
     texts = (f"retrain.start={parent}", "derive.shrink.tokens=256")
     plan = plan_of(experiment_file, tmp_path / "run", *texts)
-    scores, _ = sub_networks(plan)
+    scores = scores_of(plan)
     steps, batches = plan.stages.steps, plan.training_batches()
     assert len(scores.batches) == 1 + round(256 / (batches.streams * batches.width)) > 2
     assert torch.equal(scores.batches[0].input_BT, batches.batch(steps).input_BT)
@@ -107,7 +106,7 @@ def test_what_begins_alike_is_computed_once_and_nothing_is_scored_twice(
 ) -> None:
     texts = (f"retrain.start={parent}", "derive.shrink.tokens=256")
     plan = plan_of(experiment_file, tmp_path / "run", *texts)
-    scores, _ = sub_networks(plan)
+    scores = scores_of(plan)
     assert scores._taught
     passed = list[tuple[int, int]]()
     through = SubNetworks._through
@@ -120,23 +119,9 @@ def test_what_begins_alike_is_computed_once_and_nothing_is_scored_twice(
     first = scores.distances([(0, 1, 2, 2), (0, 1, 0, 1), (0, 1, 0, 2)])
     assert passed == [(0, 0), (1, 1), (2, 0), (3, 1), (3, 2), (2, 2), (3, 2)]
     passed.clear()
-    again, _ = sub_networks(plan)
-    found = again.distances([(0, 1, 2, 2)])[0, 1, 2, 2]
+    found = scores_of(plan).distances([(0, 1, 2, 2)])[0, 1, 2, 2]
     assert not passed
     assert found.kl_nats == first[0, 1, 2, 2].kl_nats
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the trainings, which run in this process."""
-    names = list[str]()
-
-    def run_here(jobs: Any, **how: Any) -> None:
-        names.extend(job.name for job in jobs)
-        run_jobs_here(jobs, **how)
-
-    monkeypatch.setattr(layout_scores, "run_all", run_here)
-    return names
 
 
 def test_a_model_shrinks_and_its_child_is_retrained_from_it(
@@ -170,9 +155,6 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
     model = load_model(folder / "model")
     assert sum(block.kind == "identity" for block in chosen.blocks) == 1
     assert next(model.parameters()).isfinite().all()
-
-
-Fault = Callable[[Path, Path], list[str]]
 
 
 @pytest.mark.parametrize(

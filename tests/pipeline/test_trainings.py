@@ -22,7 +22,7 @@ from pipeline import layout_scores
 from pipeline.experiment import load_experiment
 from pipeline.jobs import layout_job
 from report.page import write_report
-from tests.runs import ROOT, Capture, refused, run, run_jobs_here, settings
+from tests.runs import ROOT, Capture, refused, run, settings
 
 METHOD = ("--method", "predictor")
 # A space of six networks: all of them are probed.
@@ -30,19 +30,6 @@ SMALL = settings(
     "model.n_blocks=2", "model.candidates=[attention, dense, identity]", "derive.trainings.best=1",
     "retrain.steps=8", "retrain.optimiser.warmup_steps=1",
 )  # fmt: skip
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the trainings, which run in this process."""
-    names = list[str]()
-
-    def run_here(jobs: Any, **how: Any) -> None:
-        names.extend(job.name for job in jobs)
-        run_jobs_here(jobs, **how)
-
-    monkeypatch.setattr(layout_scores, "run_all", run_here)
-    return names
 
 
 Derive = Callable[..., Any]

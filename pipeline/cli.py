@@ -35,7 +35,7 @@ _MARKS = (
     *SAVED,
     "sweep/study.db",
     "*/seed-*/job.log",  # tools.confirm
-    *("trainings/half/identity.json", "trainings/full/identity.json"),
+    *("trainings/half/identity.json", "trainings/full/identity.json", "shrink.jsonl"),
 )
 # Where these lie, a folder is a part of a run.
 _PARTS = ("identity.json", "seed-*/identity.json")

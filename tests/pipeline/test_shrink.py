@@ -15,6 +15,7 @@ from model import LanguageModel, load_architecture, load_model
 from model.saving import load_given
 from nas.baselines import DROPS
 from nas.derivation.sub_networks import SubNetworks
+from pipeline.cli import check_run
 from pipeline.plan import RunPlan
 from pipeline.sub_networks import parent_of, sub_networks
 from report.page import write_report
@@ -122,6 +123,9 @@ def test_what_begins_alike_is_computed_once_and_nothing_is_scored_twice(
     found = scores_of(plan).distances([(0, 1, 2, 2)])[0, 1, 2, 2]
     assert not passed
     assert found.kl_nats == first[0, 1, 2, 2].kl_nats
+    # The same command may go on in a folder that has nothing else yet.
+    assert [path.name for path in plan.run_dir.iterdir()] == ["shrink.jsonl"]
+    assert check_run(plan.run_dir) == plan.run_dir
 
 
 def test_a_model_shrinks_and_its_child_is_retrained_from_it(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from model import (
@@ -33,6 +32,7 @@ from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
 from pipeline.retrain import check_seeds, claim_retraining, retrain_identity
 from pipeline.run_files import chosen_architecture, result_of_model
+from pipeline.sub_networks import parent_of, start_of
 from pipeline.summary import parameter_count
 from training.run_dir import identity_hash, is_claimed
 from utils.files import read_object
@@ -155,7 +155,7 @@ def entries_of(plan: RunPlan) -> list[Entry]:
     entries = [Entry(chosen, "searched" if searched else "chosen")]
     for kind in plan.experiment.compare.baselines:
         if kind == PARENT:
-            architecture = load_architecture(_start_of(plan) / "architecture.json")
+            architecture = load_architecture(start_of(plan) / "architecture.json")
             named = architecture.model_copy(update={"name": PARENT})
             named = write_architecture(named, plan.experiment, plan.run_dir)
             entries.append(Entry(named, PARENT, [kind]))
@@ -197,16 +197,9 @@ def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
     entries.append(new)
 
 
-def _start_of(plan: RunPlan) -> Path:
-    folder = plan.experiment.retrain.models().get("start")
-    if folder is None:
-        raise ValueError(f"compare.baselines: {PARENT} is the model of retrain.start; give it")
-    return folder
-
-
 def parent_model(plan: RunPlan) -> tuple[LanguageModel, dict[str, Any]]:
     """The model of retrain.start, and what it comes to on the texts of this experiment."""
-    folder = _start_of(plan)
+    folder = start_of(plan)
     model, path = load_model(folder).to(plan.device), result_of_model(folder)
     result = {
         "parameters": parameter_count(model),
@@ -257,7 +250,6 @@ def _baselines(
 def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architecture, float | None]]:
     """What a rule leaves of the parent of the chosen layout, at no more of the cost."""
     from nas import dropping
-    from pipeline.sub_networks import parent_of
 
     _, parent = parent_of(plan)
     shares = matching(plan, chosen.architecture, frozenset(), 1)

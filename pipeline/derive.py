@@ -28,7 +28,6 @@ from nas.derivation import (
     OF_MODEL,
     PLACING,
     RULES,
-    SEARCHLESS,
     TRAINED,
     method_of,
     reference_remedy,
@@ -127,7 +126,7 @@ def derivation(
 
 
 def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Sequence[int]:
-    if config.method in SEARCHLESS:
+    if config.method in RULES | OF_MODEL:
         return []
     if config.method in TRAINED and not config.searches:  # it serves without one too
         return [seed for seed in seeds if (plan.searched_folder(seed) / "pi.npz").exists()]

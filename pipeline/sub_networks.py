@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 
 import torch
 
@@ -24,14 +25,20 @@ from utils.kept import Kept
 _SOURCES = ("data", "model", "nas/statistics", "nas/derivation/sub_networks.py")
 
 
+def start_of(plan: RunPlan) -> Path:
+    """The folder of the model that shrinks; ValueError where none is given."""
+    folder = plan.experiment.retrain.models().get("start")
+    if folder is None:
+        raise ValueError("retrain.start: shrink, parent and drop_* need it; give a model folder")
+    return folder
+
+
 def parent_of(plan: RunPlan) -> tuple[Layout, Parent]:
     """The model of retrain.start: its blocks, and what may stay of it.
 
     ValueError: none is given, it does not fit the experiment, or the text is too short.
     """
-    folder = plan.experiment.retrain.models().get("start")
-    if folder is None:
-        raise ValueError("retrain.start: method shrink needs the model folder that is to shrink")
+    folder = start_of(plan)
     architecture = load_architecture(folder / "architecture.json")
     if architecture.tie_blocks is not None:
         raise ValueError(

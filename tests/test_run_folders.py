@@ -67,7 +67,7 @@ ODD: dict[str, Callable[[], str]] = {
     "deep and hidden": with_files("a/b/c/.envrc"),
     "search of another program": with_files("search/results/experiment.yaml"),
     "link": link,
-    "names that begin as ours": with_files("replay_notes.md", "report.html"),
+    "names that begin as ours": with_files("shrink_notes.md", "report.html"),
     "seeds of another program": with_files("exp/seed-1/experiment.yaml", "report.html"),
     "phase of a run": with_files(
         "seed-0/identity.json", "seed-0/experiment.yaml", run="mine/seed-0"

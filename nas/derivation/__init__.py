@@ -31,7 +31,6 @@ TRAINED = {"predictor": "predictor.predictor", "trained": "trained.trained"}
 # Of what a trained model has:
 OF_MODEL = {"shrink": "shrink.shrink"}
 DERIVATIONS = SEARCHED | TRAINED | RULES | OF_MODEL
-SEARCHLESS = RULES | OF_MODEL
 # Rules that place attention and dense blocks.
 PLACING = tuple(rule for rule in RULES if rule not in ("random", "layout"))
 # What has nothing to go by where alpha did not learn: the order by pi is then arbitrary.

@@ -74,7 +74,7 @@ def _derived(text: str) -> tuple[Architecture, str]:
 
 
 def clean(sweep: Sweep, entries: Sequence[Entry]) -> None:
-    """Remove what only a resume or a use of the model would need, of all trials not kept."""
+    """Remove what only a resume or a use of the model would need, of all but the best trials."""
     best = {row.number for row in front(rows(sweep, entries))}
     for entry in entries:
         # A trial that failed may be looked into.

@@ -164,7 +164,7 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ([], "retrain.start: method shrink needs the model folder that is to shrink"),
+        ([], "retrain.start: shrink, parent and drop_* need it; give a model folder"),
         (["retrain.start={parent}", "model.candidates=[attention, dense]"],
          "model.candidates: method shrink drops blocks; add identity"),
         (["retrain.start={parent}", "model.n_blocks=6"],
@@ -193,6 +193,15 @@ def test_a_parent_that_cannot_shrink_is_refused_and_nothing_is_written(
     assert words in said
     assert not (tmp_path / "small/architecture.json").exists()
     assert not (tmp_path / "small/trainings").exists()
+
+
+@pytest.mark.parametrize("baseline", ["parent", "drop_last"])
+def test_without_a_parent_there_are_no_baselines_of_one(
+    baseline: str, derived: Path, capsys: Capture
+) -> None:
+    said = refused(compare, capsys, derived, *settings(f"compare.baselines=[{baseline}]"))
+    assert "retrain.start: shrink, parent and drop_* need it; give a model folder" in said
+    assert not (derived / "retrain").exists()
 
 
 def test_a_child_is_compared_with_its_parent_and_other_subsets(

@@ -284,10 +284,11 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
     derived = derivation.derived
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
+    chosen = layout_letters(derived.layout)  # not the first, where that exceeded the budget
     tables = {
         "": considered_rows(derived.considered) or derived.trained,
         "-front": derived.front,
-        "-subsets": derived.subsets,
+        "-subsets": sorted(derived.subsets, key=lambda row: row["layout"] != chosen),
         "-blocks": derived.prices,
     }
     for end, rows in tables.items():

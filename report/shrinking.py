@@ -28,13 +28,10 @@ def read_shrinking(run_folder: Path) -> tuple[pd.DataFrame, pd.DataFrame] | None
     if not (run_folder / "architecture.json").exists():
         return None
     chosen = read_object(run_folder / "architecture.json")
-    paths = [
-        run_folder / "architectures" / f"{chosen['name']}-{part}.csv"
-        for part in ("blocks", "subsets")
-    ]
-    if not all(path.exists() for path in paths):
+    path = run_folder / "architectures" / f"{chosen['name']}-subsets.csv"
+    if not path.exists():
         return None
-    blocks, subsets = map(pd.read_csv, paths)
+    blocks, subsets = pd.read_csv(path.with_name(f"{chosen['name']}-blocks.csv")), pd.read_csv(path)
     blocks["kept"] = [chosen["blocks"][place]["kind"] != "identity" for place in blocks["block"]]
     return blocks, subsets
 
@@ -85,13 +82,13 @@ def shrinking_section(run_folder: Path) -> html.Section | None:
         Column("above the nearest", "nats", "above_nearest", "{:.4f}".format),
         Column("error", "of that", "above_nearest_error", "{:.4f}".format),
         Column("loss", "before recovery", "nats_per_token", "{:.4f}".format),
-        Column("loss", "after some", "recovered_nats", "{:.4f}".format),
+        Column("loss", "after half the steps", "recovered_nats", "{:.4f}".format),
         *(Column(name, "", name, compact) for name in _costs(blocks)),
     ]
     table = html.table_of(shown, columns, shown.index == 0, left=1, label="subsets")
     notes = [
-        f"{len(subsets)} subsets within the budget were scored on training text, by KL from the "
-        f"parent; the table has the first. i is a place where a block was dropped.",
+        f"{len(subsets)} subsets within the budget were scored by KL from the parent, on training "
+        f"text; the table shows {len(shown)} of them, the chosen one first. i: a dropped block.",
     ]
     alt = "Two bars for each block of the parent: the KL without it, and what it takes of a budget"
     picture = html.Picture(png(prices_figure(blocks)), "What each block is worth alone", alt)

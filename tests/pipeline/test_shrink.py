@@ -11,15 +11,17 @@ import torch
 import compare
 import derive
 import retrain
-from model import LanguageModel, load_architecture, load_model
+from model import Evidence, LanguageModel, load_architecture, load_model, parse_layout
 from model.saving import load_given
 from nas.baselines import DROPS
+from nas.derivation.base import Derived
 from nas.derivation.sub_networks import SubNetworks
 from pipeline.cli import check_run
+from pipeline.derive import Derivation, architecture_of, choose
 from pipeline.plan import RunPlan
 from pipeline.sub_networks import parent_of, sub_networks
 from report.page import write_report
-from tests.pipeline.conftest import plan_of
+from tests.pipeline.conftest import PlanWith, plan_of
 from tests.runs import Capture, refused, run, settings
 
 SHRINK = ("--method", "shrink")
@@ -193,6 +195,18 @@ def test_a_parent_that_cannot_shrink_is_refused_and_nothing_is_written(
     assert words in said
     assert not (tmp_path / "small/architecture.json").exists()
     assert not (tmp_path / "small/trainings").exists()
+
+
+def test_the_chosen_subset_stands_first_though_a_nearer_one_exceeded_the_budget(
+    plan_with: PlanWith,
+) -> None:
+    plan, letters = plan_with(), ["a d a i", "i d a d", "a i a d"]
+    layout = parse_layout(letters[1], plan.candidates)
+    rows = [{"layout": text} for text in letters]
+    found = Derived(layout, Evidence(method="shrink"), subsets=rows)
+    choose(Derivation(architecture_of(plan, found, "x"), found), plan.experiment, plan.run_dir)
+    table = (plan.run_dir / "architectures/x-subsets.csv").read_text().splitlines()
+    assert table == ["layout", letters[1], letters[0], letters[2]]
 
 
 @pytest.mark.parametrize("baseline", ["parent", "drop_last"])

@@ -40,10 +40,9 @@ class CompareConfig(Section):
         default=["interleaved", "interleaved_short", "random"],
         description="Any derive.method, or baselines that cost as much as the chosen layout: "
         "random; permuted: its blocks in another order; interleaved_short: fewer blocks; "
-        "interleaved_narrow: narrower feed-forward blocks. With "
-        "retrain.start: parent, the model itself; and what drops others of its blocks: drop_last, "
-        "drop_first, drop_spread, drop_cosine (those that change least), drop_prices (the cheapest "
-        "alone), drop_random.",
+        "interleaved_narrow: narrower feed-forward blocks. With retrain.start also parent, that "
+        "model itself, and rules that drop other blocks of it: drop_last, drop_first, drop_spread, "
+        "drop_cosine (those that change least), drop_prices (the cheapest alone), drop_random.",
     )
     equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
         Field(
@@ -54,7 +53,7 @@ class CompareConfig(Section):
         )
     )
     random_layouts: int = Field(
-        default=1, ge=1, description="Number of different random baselines."
+        default=1, ge=1, description="Number of different random and drop_random baselines."
     )
     permutations: int = Field(
         default=1, ge=1, description="Number of different permuted baselines."

@@ -53,7 +53,7 @@ class ShrinkConfig(Section):
         default=5000,
         ge=1,
         le=1_000_000,
-        description="Most subsets that are scored: with more of them a greedy walk chooses which.",
+        description="Most subsets that are scored; if there are more, a greedy walk chooses which.",
     )
     best: int = Field(
         default=3,
@@ -142,7 +142,7 @@ class DeriveConfig(Section):
         default=None,
         max_length=1000,
         description="budget: the layout that 1x refers to: a rule, or letters, e.g. 'a d a d'; "
-        "null: interleaved, of method shrink the model itself.",
+        "null: interleaved; of method shrink the model itself.",
     )
     fill: Literal["d_ffn"] | None = Field(
         default=None,
@@ -153,7 +153,7 @@ class DeriveConfig(Section):
 
     @property
     def reference_name(self) -> str:
-        """The layout of 1x, where no other one is given."""
+        """The layout of 1x, but for method shrink, which gives its model's."""
         return self.reference or "interleaved"
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from utils.text import compact
 _MARKS = {  # mark, colour, size, words
     **dict.fromkeys(CHOSEN_ROLES, ("*", HUES["chosen"], 13.0, "chosen layout")),
     "baseline": ("o", HUES["baseline"], 6.5, "baselines"),
+    "parent": ("s", HUES["front"], 6.5, "parent"),
 }
 _COSTS = {"latency_ms": ("latency", "{:g}".format), "flops_per_token": ("flops", compact)}
 _ALONG = 12  # points on an interval, near enough to each other to keep names off its line

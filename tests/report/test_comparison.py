@@ -83,6 +83,11 @@ def test_the_figure_shows_perplexity_against_latency_and_flops(make, role):
     assert png(figure)
 
 
+def test_a_parent_has_a_mark_of_its_own(make):
+    (axes,) = scatter(read_comparison(make.comparison(row(name="parent", role="parent")))).axes
+    assert [line.get_label() for line in axes.get_lines()] == ["parent"]
+
+
 def test_the_ends_of_intervals_lie_within_the_axes(make):
     """An interval of nats is one of perplexity."""
     rows = row(latency="3.0") + row(name="other", latency="4.0", bits="2.1")

@@ -21,7 +21,7 @@ mean alpha of these searches and report how well they agree.
 shrink drops blocks of the trained model retrain.start until the budget is kept, and scores what is
 left by its distance from the whole. retrain.py then begins with the model's weights.
 
-Writes RUN/architectures/NAME.json, for scored layouts also NAME.csv, the chosen
+Writes RUN/architectures/NAME.json, tables there of what was scored or trained, the chosen
 RUN/architecture.json, and RUN/report.html. Next: python retrain.py RUN
 """
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "sandwich, random, layout; shrink (default: derive.method, trained unless the file says "
         "otherwise)",
     )
-    cli.add_workers(parser, "trainings that run in parallel (trained, predictor)")
+    cli.add_workers(parser, "trainings that run in parallel (trained, predictor, shrink)")
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
     arguments = parser.parse_args(argv)
     if arguments.method is not None:

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from model.blocks import Candidate
 from model.blocks.options import DenseOptions
 from model.layout import Layout, Network, network_of
+from nas.derivation import DERIVATIONS
 from utils.validation import Section
 
 if TYPE_CHECKING:
@@ -31,42 +32,6 @@ _AROUND = (1.1, 1.05, 1.0, 0.95, 0.9)
 _PROBE = 0.5
 # Widths are multiples of this: matrix products are no faster for what lies between.
 GRAIN = 8
-
-
-class CompareConfig(Section):
-    """Baselines that the chosen layout is compared with."""
-
-    baselines: list[str] = Field(
-        default=["interleaved", "interleaved_short", "random"],
-        description="Any derive.method, or baselines that cost as much as the chosen layout: "
-        "random; permuted: its blocks in another order; interleaved_short: fewer blocks; "
-        "interleaved_narrow: narrower feed-forward blocks. With retrain.start also parent, that "
-        "model itself, and rules that drop other blocks of it: drop_last, drop_first, drop_spread, "
-        "drop_cosine (those that change least), drop_prices (the cheapest alone), drop_random.",
-    )
-    equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
-        Field(
-            default="auto",
-            description="The cost that these share with it, within 3%; the last three may cost "
-            "less. train_step: equal training time. auto: the time that derive.budget limits, else "
-            "flops.",
-        )
-    )
-    random_layouts: int = Field(
-        default=1, ge=1, description="Number of different random and drop_random baselines."
-    )
-    permutations: int = Field(
-        default=1, ge=1, description="Number of different permuted baselines."
-    )
-    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
-        default=[0, 1, 2], min_length=1, description="Training seeds per layout, all different."
-    )
-
-    @model_validator(mode="after")
-    def _seeds_differ(self) -> CompareConfig:
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: must differ, found {self.seeds}; the same run counts once")
-        return self
 
 
 class NoBaseline(ValueError):
@@ -272,3 +237,44 @@ BASELINES: dict[str, Callable[[Matching], Sequence[Baseline]]] = {
 # Of a model that shrank: rules of nas/dropping.py, and the model itself, which is not trained.
 DROPS = tuple(f"drop_{rule}" for rule in ("last", "first", "spread", "cosine", "prices", "random"))
 PARENT = "parent"
+
+if TYPE_CHECKING:
+    BaselineName = str
+else:
+    BaselineName = Literal[tuple(dict.fromkeys([*DERIVATIONS, *BASELINES, *DROPS, PARENT]))]
+
+
+class CompareConfig(Section):
+    """Baselines that the chosen layout is compared with."""
+
+    baselines: list[BaselineName] = Field(
+        default=["interleaved", "interleaved_short", "random"],
+        description="Any derive.method, or baselines that cost as much as the chosen layout: "
+        "random; permuted: its blocks in another order; interleaved_short: fewer blocks; "
+        "interleaved_narrow: narrower feed-forward blocks. With retrain.start also parent, that "
+        "model itself, and rules that drop other blocks of it: drop_last, drop_first, drop_spread, "
+        "drop_cosine (those that change least), drop_prices (the cheapest alone), drop_random.",
+    )
+    equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
+        Field(
+            default="auto",
+            description="The cost that these share with it, within 3%; the last three may cost "
+            "less. train_step: equal training time. auto: the time that derive.budget limits, else "
+            "flops.",
+        )
+    )
+    random_layouts: int = Field(
+        default=1, ge=1, description="Number of different random and drop_random baselines."
+    )
+    permutations: int = Field(
+        default=1, ge=1, description="Number of different permuted baselines."
+    )
+    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
+        default=[0, 1, 2], min_length=1, description="Training seeds per layout, all different."
+    )
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> CompareConfig:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: must differ, found {self.seeds}; the same run counts once")
+        return self

@@ -9,13 +9,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from data.config import DataConfig
 from hpo.config import SweepConfig
 from model.blocks import Candidate
 from model.config import ModelConfig, SoftmaxConfig
-from nas.baselines import BASELINES, DROPS, PARENT, CompareConfig
+from nas.baselines import CompareConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS, TRAINED, context_problem, reference_remedy
 from nas.derivation.config import DeriveConfig
@@ -24,7 +24,7 @@ from pipeline import cli
 from training.config import RetrainConfig, RunConfig
 from utils.strict_yaml import Document, YamlError, dump_yaml, read_text, read_yaml
 from utils.text import masked, shorten, visible, without_passwords
-from utils.validation import Key, Said, Section, dotted, explain, must_be_one_of, show
+from utils.validation import Key, Said, Section, dotted, explain, show
 
 _AFTER_THE_FILE = 10**9  # more than any line number
 
@@ -126,10 +126,6 @@ def _line(origin: str, key: Key, words: str) -> str:
     return f"{origin}: {dotted(key)}: {words}" if key else f"{origin}: {words}"
 
 
-# What compare.baselines may name.
-BASELINE_NAMES = list(dict.fromkeys([*DERIVATIONS, *BASELINES, *DROPS, PARENT]))
-
-
 class Experiment(Section):
     """One experiment: every setting of every phase."""
 
@@ -144,18 +140,6 @@ class Experiment(Section):
     sweep: SweepConfig | None = Field(
         default=None, description="Many trials with other settings, for sweep.py."
     )
-
-    @field_validator("compare")
-    @classmethod
-    def _baselines_are_registered(cls, compare: CompareConfig) -> CompareConfig:
-        unknown = [
-            f"baselines[{place}]: {must_be_one_of(name, BASELINE_NAMES)}"
-            for place, name in enumerate(compare.baselines)
-            if name not in BASELINE_NAMES
-        ]
-        if unknown:
-            raise ValueError("\n".join(unknown))
-        return compare
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

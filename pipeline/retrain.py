@@ -233,7 +233,7 @@ def _waiting(trainings: Sequence[Retraining]) -> list[Retraining]:
             if done[-1]:
                 # Left by a kill between the result and their removal.
                 remove_checkpoints(path.parent)
-    done = json.loads(ranks.broadcast_str(json.dumps(done) if ranks.is_first else None))
+    done = ranks.all_say(done)[0]
     return [one for one, is_done in zip(trainings, done, strict=True) if not is_done]
 
 

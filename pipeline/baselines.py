@@ -225,16 +225,16 @@ def _baselines(
     if kind in PLACING and (kinds := missing_kinds(plan.candidates)):
         chosen.remark(f"{kind}: left out, as it needs {' and '.join(kinds)} among model.candidates")
         return []
-    if kind in DROPS:
-        return _dropping(plan, chosen, kind)
-    if kind not in BASELINES:
+    if kind not in (*BASELINES, *DROPS):
         return [(derive(plan, method=kind), None)]
     wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
     taken = frozenset(entry.architecture.network for entry in entries)
     try:
+        if kind in DROPS:
+            return _dropping(plan, chosen, kind)
         baselines = BASELINES[kind](matching(plan, chosen.architecture, taken, wanted))
     except NoBaseline as error:
-        chosen.remark(str(error))
+        chosen.remark(f"{kind}: {str(error).removeprefix(f'{kind}: ')}")
         return []
     if len(baselines) < wanted:
         chosen.remark(f"{kind}: found {len(baselines)} of {wanted}; there are no other networks")

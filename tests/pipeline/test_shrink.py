@@ -13,9 +13,11 @@ import derive
 import retrain
 from model import Evidence, LanguageModel, load_architecture, load_model, parse_layout
 from model.saving import load_given
-from nas.baselines import DROPS
+from nas import dropping
+from nas.baselines import DROPS, NoBaseline
 from nas.derivation.base import Derived
 from nas.derivation.sub_networks import SubNetworks
+from pipeline.baselines import entries_of
 from pipeline.cli import check_run
 from pipeline.derive import Derivation, architecture_of, choose
 from pipeline.plan import RunPlan
@@ -216,6 +218,21 @@ def test_without_a_parent_there_are_no_baselines_of_one(
     said = refused(compare, capsys, derived, *settings(f"compare.baselines=[{baseline}]"))
     assert "retrain.start: shrink, parent and drop_* need it; give a model folder" in said
     assert not (derived / "retrain").exists()
+
+
+def test_a_rule_that_finds_no_subset_is_a_remark(
+    parent: Path, experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(asked: object) -> None:
+        raise NoBaseline("no subset")
+
+    monkeypatch.setattr(dropping, "drop_last", none)
+    run(derive, experiment_file, "--run", tmp_path / "small",
+        *settings("derive.method=layout", "derive.layout=a d a i"))  # fmt: skip
+    texts = (f"retrain.start={parent}", "compare.baselines=[drop_last]", "compare.seeds=[0]",
+             "derive.shrink.tokens=256")  # fmt: skip
+    (chosen,) = entries_of(plan_of(experiment_file, tmp_path / "small", *texts))
+    assert chosen.remarks == ["drop_last: no subset"]
 
 
 def test_a_child_is_compared_with_its_parent_and_other_subsets(

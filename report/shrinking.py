@@ -53,7 +53,7 @@ def prices_figure(blocks: pd.DataFrame) -> Figure:
         first.set_xscale("log")
         first.xaxis.set_major_formatter("{x:g}")
         first.xaxis.set_minor_formatter("")
-        names = zip(blocks["block"] + 1, blocks["label"], strict=True)
+        names = zip(blocks["block"], blocks["label"], strict=True)
         first.set_yticks(blocks["block"], [f"{number} {label}" for number, label in names])
         headline(figure, "Which blocks can go? Pale ones were dropped")
     return figure

@@ -157,7 +157,7 @@ def entries_of(plan: RunPlan) -> list[Entry]:
         if kind == PARENT:
             architecture = load_architecture(start_of(plan) / "architecture.json")
             named = architecture.model_copy(update={"name": PARENT})
-            named = write_architecture(named, plan.experiment, plan.run_dir)
+            write_architecture(named, plan.experiment, plan.run_dir)  # the report draws it
             entries.append(Entry(named, PARENT, [kind]))
             continue
         for architecture, share in _baselines(plan, entries, kind):

@@ -17,7 +17,7 @@ from model.blocks import Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.baselines import CompareConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, TRAINED, context_problem, reference_remedy
+from nas.derivation import DERIVATIONS, OF_MODEL, TRAINED, context_problem, reference_remedy
 from nas.derivation.config import DeriveConfig
 from nas.search.config import SearchConfig
 from pipeline import cli
@@ -235,6 +235,8 @@ class Experiment(Section):
             # Not another experiment for the sake of what costs are shares of.
             problem = problem.partition("; give as many")[0]
             problems.append(f"derive.reference: {problem}; {reference_remedy(candidates)}")
+        if derive.method in OF_MODEL and self.retrain.start is None:
+            problems.append("retrain.start: shrink needs the folder of the model that shrinks")
         context = context_problem(derive, candidates, self.model.n_blocks)
         return problems if context is None else [*problems, context]
 

@@ -162,6 +162,8 @@ class DeriveConfig(Section):
             raise ValueError("layout: method layout needs one, e.g. 'a d a d i d'")
         if self.fill is not None and not self.budget.amounts:
             raise ValueError(f"fill: {self.fill} fills a budget, and there is none; give one")
+        if self.fill is not None and self.method == "shrink":
+            raise ValueError("fill: shrink keeps the widths that the model has; leave it out")
         if self.searches is not None and len(set(self.searches)) < len(self.searches):
             raise ValueError(f"searches: must differ, found {self.searches}")
         return self

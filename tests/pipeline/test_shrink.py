@@ -168,7 +168,9 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ([], "retrain.start: shrink, parent and drop_* need it; give a model folder"),
+        ([], "retrain.start: shrink needs the folder of the model that shrinks"),
+        (["retrain.start={parent}", "derive.fill=d_ffn"],
+         "derive.fill: shrink keeps the widths that the model has; leave it out"),
         (["retrain.start={parent}", "model.candidates=[attention, dense]"],
          "model.candidates: method shrink drops blocks; add identity"),
         (["retrain.start={parent}", "model.n_blocks=6"],

@@ -1,5 +1,7 @@
 """What rules drop of a parent: as little as the limit asks for, and what they name."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from model import layout_letters
@@ -8,7 +10,7 @@ from nas.baselines import NoBaseline
 from nas.costs.budget import Limit
 from nas.derivation.base import Choice
 from nas.dropping import Dropping
-from tests.nas.derivation.test_shrink import FLOPS, Made, request_of
+from tests.nas.derivation.test_shrink import FLOPS, LESS, OWN, Made, request_of
 
 
 def reads(choice: Choice) -> bool:
@@ -16,9 +18,15 @@ def reads(choice: Choice) -> bool:
     return 0 in choice
 
 
-def left(rule: str, letters: str = "adadadad", most: float = 12.0, wanted: int = 1) -> list[str]:
+def left(
+    rule: str,
+    letters: str = "adadadad",
+    most: float = 12.0,
+    wanted: int = 1,
+    options: Mapping[str, Choice] = LESS,
+) -> list[str]:
     """What a rule leaves, in letters."""
-    made = Made(letters)
+    made = Made(letters, options=options)
     request = request_of(made, Limit(FLOPS, most))
     asked = Dropping(made.parent, request.allowed, reads, wanted)
     found: list[Choice] = getattr(dropping, rule)(asked)
@@ -36,10 +44,19 @@ def left(rule: str, letters: str = "adadadad", most: float = 12.0, wanted: int =
         ("drop_last", 13.0, "adadidii"),  # a dense block of the four has room
         ("drop_first", 12.0, "iiiiadad"),
         ("drop_spread", 12.0, "idididad"),
+        ("drop_spread", 15.0, "adidadid"),
+        ("drop_first", 4.0, "iiiiiiai"),
     ],
 )
 def test_a_rule_drops_where_it_says(rule: str, most: float, wanted: str) -> None:
     assert left(rule, most=most) == [wanted]
+    # No block gives way to one with less memory.
+    assert left(rule, most=most, options=OWN) == [wanted]
+
+
+def test_a_place_without_a_block_is_none_to_drop() -> None:
+    options = {**LESS, "i": (2,)}
+    assert left("drop_spread", "adiiiiad", most=6.0, options=options) == ["idiiiiai"]
 
 
 def test_what_is_worth_least_alone_goes_first() -> None:
@@ -56,6 +73,8 @@ def test_random_subsets_are_others_each_time_and_the_same_again() -> None:
     found = left("drop_random", wanted=4)
     assert len(set(found)) == 4
     assert left("drop_random", wanted=2) == found[:2]
+    all_there_are = left("drop_random", "adad", most=5.0, wanted=50)
+    assert sorted(all_there_are) == ["aiii", "iiai"]
 
 
 def test_the_last_block_that_reads_earlier_tokens_stays() -> None:

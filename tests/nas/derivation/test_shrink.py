@@ -11,6 +11,7 @@ from model import layout_letters
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation.base import Choice, Request, context_limit
 from nas.derivation.config import DeriveConfig
+from nas.derivation.predictor import PROBE_SEED
 from nas.derivation.shrink import Distance, Greedy, Parent, maximal_subsets, shrink
 from nas.derivation.training import Length
 from nas.statistics.paired_scores import Score
@@ -29,7 +30,8 @@ OWN, LESS = {"a": (0, 3, 2), "d": (1, 2)}, {"a": (0, 2), "d": (1, 2)}
 class Made:
     """A parent whose KL is made up of what is dropped, alone and together; what was asked for.
 
-    Blocks change the residual stream the more, the more they are worth alone.
+    Blocks change the residual stream the more, the more they are worth alone. Nats fall where KL
+    rises, so that none is taken for the other.
     """
 
     def __init__(self, letters: str, seed: int = 0, options: Mapping[str, Choice] = LESS) -> None:
@@ -44,13 +46,13 @@ class Made:
 
     def kl(self, choice: Choice) -> float:
         missing_L = np.array([
-            of.index(k) / (len(of) - 1) for of, k in zip(self.options, choice, strict=True)
+            of.index(k) / max(1, len(of) - 1) for of, k in zip(self.options, choice, strict=True)
         ])  # fmt: skip
         return float(missing_L @ self.alone_L + missing_L @ self.both_LL @ missing_L)
 
     def distances(self, choices: Sequence[Choice]) -> dict[Choice, Distance]:
         self.asked += choices
-        return {one: Distance(made_score(self.kl(one)), made_score(3 + self.kl(one)))
+        return {one: Distance(made_score(self.kl(one)), made_score(3 - self.kl(one)))
                 for one in choices}  # fmt: skip
 
     def all(self) -> list[Choice]:
@@ -63,7 +65,7 @@ def made_score(mean: float) -> Score:
 
 def request_of(made: Made, *limits: Limit, **config: Any) -> Request:
     def train(layouts: Any, length: Length, seeds: Sequence[int]) -> list[float]:
-        assert (length, len(seeds)) == ("half", 1)
+        assert (length, *seeds) == ("half", PROBE_SEED)
         # The one that was scored last recovers best.
         return [5.0 - place for place, _ in enumerate(layouts)]
 
@@ -73,10 +75,22 @@ def request_of(made: Made, *limits: Limit, **config: Any) -> Request:
     )  # fmt: skip
 
 
+def test_a_place_loses_one_option_at_a_time_and_gets_its_own_block_back() -> None:
+    parent = Made("ad", options=OWN).parent
+    assert [*parent.with_less((0, 1))] == [(0, (3, 1)), (1, (0, 2))]
+    assert [*parent.with_less((3, 2))] == [(0, (2, 2))]
+    assert [*parent.with_more((3, 2))] == [(0, (0, 2)), (1, (3, 1))]
+    assert [*parent.with_more((0, 1))] == []
+
+
+# At 9.0 a subset has room for the dense blocks that it keeps, but not for what it lacks.
+@pytest.mark.parametrize("most", [10.0, 9.0])
 @pytest.mark.parametrize("options", [LESS, OWN])
-def test_maximal_subsets_are_those_of_brute_force(options: Mapping[str, Choice]) -> None:
+def test_maximal_subsets_are_those_of_brute_force(
+    options: Mapping[str, Choice], most: float
+) -> None:
     made = Made("adadad", options=options)
-    limits = (Limit(FLOPS, 10.0), Limit(MEMORY, 17.0), *context_limit(CANDIDATES, 6, 1))
+    limits = (Limit(FLOPS, most), Limit(MEMORY, 17.0), *context_limit(CANDIDATES, 6, 1))
     request = request_of(made, *limits)
     wanted = []
     for choice in filter(request.allowed, made.all()):
@@ -122,6 +136,30 @@ def test_the_greedy_walk_finds_the_best_more_often_than_single_prices_do() -> No
     assert best_of == {"walk": 9, "single": 3}
 
 
+def test_a_swap_drops_as_many_blocks_as_the_limits_ask_for() -> None:
+    """The attention alone is nearer than both dense blocks, each of which is dearer than it."""
+    made = Made("add")
+    made.alone_L, made.both_LL = np.array([0.3, 0.25, 0.25]), np.zeros((3, 3))
+    made.both_LL[1, 2] = -0.22
+    walk = Greedy(request_of(made, Limit(FLOPS, 5.0)), made.parent, 100)
+    walk.score([made.parent.whole])
+    assert walk.dropped(made.parent.whole) == (2, 1, 1)
+    assert min(walk.subsets(), key=made.kl) == (0, 2, 2)
+
+
+def test_what_a_drop_saves_is_its_part_of_each_cost_whatever_its_unit() -> None:
+    """Blocks that read earlier tokens are asked for, but are no cost."""
+    made = Made("aad")
+    made.alone_L, made.both_LL = np.array([0.22, 0.5, 0.19]), np.zeros((3, 3))
+    weights = {"attention": 1000.0, "near": 1000.0, "dense": 1500.0, "identity": 0.0}
+    limits = (Limit(FLOPS, 7.0), Limit(LayoutCost("parameters", weights), 10_000.0))
+    request = request_of(made, *limits, *context_limit(CANDIDATES, 3, 1))
+    # 0.22 / (3 / 7 + 0.1) is less than 0.19 / (2 / 7 + 0.15).
+    walk = Greedy(request, made.parent, 100)
+    walk.score([made.parent.whole])
+    assert walk.dropped(made.parent.whole) == (2, 0, 1)
+
+
 def test_the_walk_ends_with_its_scores() -> None:
     made = Made("adadadad")
     walk = Greedy(request_of(made, Limit(FLOPS, 12.0)), made.parent, 40)
@@ -141,16 +179,19 @@ def test_the_finalist_that_recovers_best_is_chosen() -> None:
     assert [row["layout"] for row in derived.subsets] == [*reversed(letters[:3]), *letters[3:]]
     assert derived.layout == derived.ranked[0] == request.networks.layout(nearest[2])
     assert [row["recovered_nats"] for row in derived.subsets[:3]] == [3.0, 4.0, 5.0]
-    row = derived.subsets[2]
-    assert row["kl_nats"] == pytest.approx(made.kl(nearest[0]), abs=1e-6)
-    assert row["above_nearest"] == 0
-    assert row["flops"] == FLOPS(request.networks.layout(nearest[0]))
+    kl_of = dict(zip(letters, map(made.kl, nearest), strict=True))
+    for row in derived.subsets:
+        kl = kl_of[row["layout"]]
+        assert row["kl_nats"] == pytest.approx(kl, abs=1e-6)
+        assert row["above_nearest"] == pytest.approx(kl - made.kl(nearest[0]), abs=1e-6)
+        assert row["nats_per_token"] == pytest.approx(3 - kl, abs=1e-6)
+    assert derived.subsets[2]["flops"] == FLOPS(request.networks.layout(nearest[0]))
     whole = made.parent.whole
     for place, price in enumerate(derived.prices):
         less = made.kl((*whole[:place], 2, *whole[place + 1 :]))
         assert (price["block"], price["flops"]) == (place, 2.0 if place % 2 else 3.0)
         assert price["kl_nats"] == pytest.approx(less, abs=1e-6)
-        assert price["nats_more"] == pytest.approx(less, abs=1e-6)
+        assert price["nats_more"] == pytest.approx(-less, abs=1e-6)
     assert derived.evidence.method == (
         f"shrink: all {len(subsets)} maximal subsets by KL on 16 tokens, the best of 3 that were "
         "recovered for a while"
@@ -158,6 +199,8 @@ def test_the_finalist_that_recovers_best_is_chosen() -> None:
     one = shrink(request_of(made, Limit(FLOPS, 10.0), best=1))
     assert one.layout == request.networks.layout(nearest[0])
     assert "recovered" not in one.evidence.method
+    counted = request_of(made, Limit(FLOPS, 10.0), best=1, evaluations=len(subsets))
+    assert shrink(counted).evidence.method.startswith(f"shrink: all {len(subsets)} maximal")
     walked = shrink(request_of(Made("adadadad", 1), Limit(FLOPS, 12.0), evaluations=55))
     assert walked.evidence.method.startswith("shrink: 4 subsets of a greedy walk by KL")
 

@@ -185,7 +185,7 @@ def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
 
 def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
     """Add a network; where it takes part already, its other name and its share are kept there."""
-    for entry in entries:
+    for entry in to_train(entries):
         if _is_same(plan, entry, new):
             entry.kinds += new.kinds
             entry.share = entry.share if new.share is None else new.share

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,21 @@ import torch
 import compare
 import derive
 import retrain
-from model import Evidence, LanguageModel, load_architecture, load_model, parse_layout
-from model.saving import load_given
+from model import Evidence, LanguageModel, build_model, load_architecture, load_model, parse_layout
+from model.saving import load_given, save_model
 from nas import dropping
 from nas.baselines import DROPS, NoBaseline
 from nas.derivation.base import Derived
 from nas.derivation.sub_networks import SubNetworks
 from pipeline.baselines import entries_of
 from pipeline.cli import check_run
+from pipeline.compare import reference_of
 from pipeline.derive import Derivation, architecture_of, choose
 from pipeline.plan import RunPlan
 from pipeline.sub_networks import parent_of, sub_networks
 from report.page import write_report
 from tests.pipeline.conftest import PlanWith, plan_of
-from tests.runs import Capture, refused, run, settings
+from tests.runs import Capture, refused, run, settings, write_json
 
 SHRINK = ("--method", "shrink")
 FEW = settings("retrain.steps=12", "run.validate_every=6", "retrain.optimiser.warmup_steps=1",
@@ -95,6 +97,39 @@ def hidden(
     return found
 
 
+def test_cosines_are_of_what_comes_into_a_block_and_what_goes_out(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    texts = (f"retrain.start={parent}", "derive.shrink.tokens=256")
+    scores = scores_of(plan_of(experiment_file, tmp_path / "run", *texts))
+    scores.net.double()
+    model, seen, streams = load_model(parent).double(), list[torch.Tensor](), []
+    model.norm.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    for count in range(5):
+        seen.clear()
+        hidden(model, scores, tuple(0 if place < count else 2 for place in range(4)))
+        streams.append(torch.stack(seen[1:]))
+    wanted = [torch.cosine_similarity(*pair, dim=-1).mean().item() for pair in pairwise(streams)]
+    assert scores.cosines() == pytest.approx(wanted, abs=1e-12)
+
+
+def test_every_block_of_the_same_weights_may_stand_in_a_place_and_nothing_in_an_idle_one(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    candidates = (
+        "model.candidates=[attention, dense, identity, {kind: attention, label: near, memory: 4},"
+        " {kind: dense, label: wide, d_ffn: 48}]"
+    )
+    texts = (candidates, f"retrain.start={parent}", "derive.shrink.tokens=256")
+    plan = plan_of(experiment_file, tmp_path / "run", *texts)
+    architecture = load_architecture(parent / "architecture.json")
+    assert parent_of(plan)[1].options == [(0, 3, 2), (1, 2)] * 2
+    first, *rest = architecture.blocks
+    idle = architecture.model_copy(update={"blocks": (first, plan.candidates[2], *rest[1:])})
+    save_model(parent, build_model(idle), idle)
+    assert parent_of(plan)[1].options == [(0, 3, 2), (2,), (0, 3, 2), (1, 2)]
+
+
 def test_scores_are_of_text_that_training_would_have_read_next(
     parent: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
@@ -104,6 +139,35 @@ def test_scores_are_of_text_that_training_would_have_read_next(
     steps, batches = plan.stages.steps, plan.training_batches()
     assert len(scores.batches) == 1 + round(256 / (batches.streams * batches.width)) > 2
     assert torch.equal(scores.batches[0].input_BT, batches.batch(steps).input_BT)
+    per_epoch = batches.per_epoch
+    for steps, first in ((3 * per_epoch + 2, 2), (per_epoch - 1, 0)):
+        (parent / "result.json").write_text(json.dumps({"steps": steps}))
+        scores = scores_of(plan)
+        assert torch.equal(scores.batches[0].input_BT, batches.batch(first).input_BT)
+    every = f"derive.shrink.tokens={(per_epoch - 1) * batches.streams * batches.width}"
+    scores = scores_of(plan_of(experiment_file, tmp_path / "run", *texts, every))
+    assert len(scores.batches) == per_epoch
+    assert [batch.first for batch in scores.batches].count(True) == 1
+
+
+def test_scores_are_kept_for_one_parent_text_machine_and_program(
+    parent: Path, experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(tokens: int = 256) -> str:
+        texts = (f"retrain.start={parent}", f"derive.shrink.tokens={tokens}")
+        return scores_of(plan_of(experiment_file, tmp_path / "run", *texts)).kept.key
+
+    keys = [key(512), key()]
+    model = load_model(parent)
+    with torch.no_grad():
+        model.norm.weight.mul_(1.5)
+    save_model(parent, model, load_architecture(parent / "architecture.json"))
+    keys.append(key())
+    for name in ("machine", "source_digest"):
+        monkeypatch.setattr(f"pipeline.sub_networks.{name}", lambda given: "another")
+        keys.append(key())
+    assert len(set(keys)) == 5
+    assert key() == keys[-1]
 
 
 def test_what_begins_alike_is_computed_once_and_nothing_is_scored_twice(
@@ -139,7 +203,7 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
     given = [*FEW, *settings(f"retrain.start={parent}", f"retrain.teacher={parent}")]
     arguments = [experiment_file, "--run", folder, *given]
     run(derive, *arguments, *SHRINK)
-    out = capsys.readouterr().out
+    said = capsys.readouterr()
     chosen = load_architecture(folder / "architecture.json")
     assert chosen.name == "shrink-flops0.8x"
     assert chosen.evidence is not None
@@ -151,7 +215,9 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
     assert blocks[0] == "block,label,kl_nats,nats_more,flops"
     assert len(blocks) == 5
     assert subsets[1].startswith(chosen.letters())
-    assert "recovered nats" in out
+    assert "recovered nats" in said.out
+    assert "recovering the subsets nearest to the parent: at most 2 trainings of " in said.err
+    assert "to train fewer: --set derive.shrink.best=1; " in said.err
     assert "3 subsets within the budget were scored" in write_report(folder).read_text()
     assert len(jobs) == 2
     run(derive, *arguments, *SHRINK)
@@ -237,6 +303,47 @@ def test_a_rule_that_finds_no_subset_is_a_remark(
     assert chosen.remarks == ["drop_last: no subset"]
 
 
+def test_a_parent_of_shared_weights_and_the_runs_own_model_are_refused(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    own = shutil.copytree(parent, tmp_path / "run/model")
+    with pytest.raises(ValueError, match=r"retrain.start: .*/run/model: is where this training wr"):
+        parent_of(plan_of(experiment_file, tmp_path / "run", f"retrain.start={own}"))
+    tied = load_architecture(parent / "architecture.json").model_copy(update={"tie_blocks": 2})
+    save_model(parent, build_model(tied), tied)
+    plan = plan_of(experiment_file, tmp_path / "run", f"retrain.start={parent}")
+    with pytest.raises(ValueError, match=r"blocks share weights \(tie_blocks 2\), so none can be"):
+        parent_of(plan)
+
+
+def test_what_rules_leave_of_a_parent_are_trainings_of_their_own(
+    parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    """Of the chosen one's cost, whatever network they are; the parent itself is not trained."""
+    folder = tmp_path / "run"
+    texts = [f"retrain.start={parent}", "derive.method=layout", "compare.equal=flops",
+             "derive.shrink.tokens=256"]  # fmt: skip
+    run(derive, experiment_file, "--run", folder, *settings(*texts, "derive.layout=a d i i"))
+    rules = "interleaved, parent, drop_last, drop_first, layout, drop_random"
+    texts += [f"compare.baselines=[{rules}]", "derive.layout=i i a d", "compare.random_layouts=3"]
+    plan = plan_of(experiment_file, folder, *texts, "compare.seeds=[0]")
+    entries = entries_of(plan)
+    found = {entry.architecture.letters(): entry for entry in entries if entry.role != "parent"}
+    assert found["a d a d"].kinds == ["interleaved"]
+    assert entries[reference_of(entries)].kinds == ["parent"]
+    assert found["a d i i"].role == "chosen"
+    assert found["a d i i"].kinds[:1] == ["drop_last"]
+    assert found["i i a d"].kinds[:2] == ["drop_first", "layout"]
+    assert found["i i a d"].share == 1.0
+    assert sum("drop_random" in entry.kinds for entry in entries) == 3
+    names = [entry.architecture.name for entry in found.values()]
+    assert sorted(path.name for path in (folder / "retrain").iterdir()) == sorted(names)
+    name = found["i i a d"].architecture.name
+    write_json(folder / "retrain" / name / "seed-0/identity.json", {"retrain": {"steps": 3}})
+    with pytest.raises(ValueError, match=f"{name}/seed-0: holds another experiment"):
+        entries_of(plan)
+
+
 def test_a_child_is_compared_with_its_parent_and_other_subsets(
     parent: Path, experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: Capture
 ) -> None:
@@ -268,6 +375,7 @@ def test_a_child_is_compared_with_its_parent_and_other_subsets(
                for result in table["results"][name])  # fmt: skip
     assert "x of parent's FLOPs" in said or "x of parent's latency" in said
     assert "every layout started from layout-adad" in said
+    assert "parent: one trained model as it is; its loss has no interval of its own" in said
     for name in set(rows) - {"parent"}:
         one, other = (result["test"]["nats_per_token"] for result in table["results"][name])
         assert one != other, "seeds are trainings of their own"

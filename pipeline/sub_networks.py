@@ -93,7 +93,7 @@ def _options(plan: RunPlan, blocks: Layout) -> list[tuple[int, ...]]:
     candidates, found = plan.candidates, list[tuple[int, ...]]()
     nothing = next((k for k, one in enumerate(candidates) if BLOCKS[one.kind].adds_nothing), None)
     if nothing is None:
-        raise ValueError("model.candidates: method shrink drops blocks; add identity")
+        raise ValueError("model.candidates: to drop blocks, add identity")
     if (has := len(blocks)) != (wants := len(plan.slots)):
         raise ValueError(f"retrain.start: has {has} blocks, model.n_blocks {wants}; give as many")
     shapes_C, options_C = _shapes(plan), [block_options(one) for one in candidates]

@@ -238,7 +238,7 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
         (["retrain.start={parent}", "derive.fill=d_ffn"],
          "derive.fill: shrink keeps the widths that the model has; leave it out"),
         (["retrain.start={parent}", "model.candidates=[attention, dense]"],
-         "model.candidates: method shrink drops blocks; add identity"),
+         "model.candidates: to drop blocks, add identity"),
         (["retrain.start={parent}", "model.n_blocks=6"],
          "retrain.start: has 4 blocks, model.n_blocks 6; give as many"),
         (["retrain.start={parent}", "model.n_heads=4"],
@@ -324,7 +324,7 @@ def test_what_rules_leave_of_a_parent_are_trainings_of_their_own(
     texts = [f"retrain.start={parent}", "derive.method=layout", "compare.equal=flops",
              "derive.shrink.tokens=256"]  # fmt: skip
     run(derive, experiment_file, "--run", folder, *settings(*texts, "derive.layout=a d i i"))
-    rules = "interleaved, parent, drop_last, drop_first, layout, drop_random"
+    rules = "parent, interleaved, drop_last, drop_first, layout, drop_random"
     texts += [f"compare.baselines=[{rules}]", "derive.layout=i i a d", "compare.random_layouts=3"]
     plan = plan_of(experiment_file, folder, *texts, "compare.seeds=[0]")
     entries = entries_of(plan)

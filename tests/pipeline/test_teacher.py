@@ -110,6 +110,25 @@ def test_a_training_starts_with_the_weights_of_its_model(
     assert result["valid"]["nats_per_token"] < wanted.nats_per_token
 
 
+@pytest.mark.parametrize("more", ["model.tie_blocks=2", "model.rezero=true"])
+def test_weights_that_blocks_share_and_factors_of_blocks_are_taken_too(
+    more: str, parent: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    run(retrain, experiment_file, "--run", tmp_path / "o", *LAYOUT,
+        *settings(more, "retrain.steps=4", "retrain.optimiser.warmup_steps=1"))  # fmt: skip
+    folder = tmp_path / "o/retrain/layout-adad/seed-0/model"
+    plan = plan_of(experiment_file, tmp_path / "run", more, f"retrain.start={folder}")
+    architecture = load_architecture(folder / "architecture.json")
+    found = retrain_trainer(plan, architecture).state.model
+    wanted = load_model(folder).state_dict()
+    assert found.state_dict().keys() == wanted.keys()
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in found.state_dict().items())
+    other = plan_of(experiment_file, tmp_path / "run", more, f"retrain.start={parent}")
+    words = "modules: 4 in the model that is given, 2 here" if "tie" in more else "options: "
+    with pytest.raises(ValueError, match=f"retrain.start: .*{words}"):
+        retrain_trainer(other, architecture)
+
+
 def test_blocks_begin_as_those_in_their_places(
     parent: Path, experiment_file: Path, tmp_path: Path
 ) -> None:

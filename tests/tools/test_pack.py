@@ -129,6 +129,10 @@ def test_nothing_is_overwritten_and_an_archive_lies_outside_of_its_run(
 def test_the_same_run_gives_the_same_bytes_without_weights(
     made: Path, archive: Path, tmp_path: Path
 ) -> None:
+    # What a kill left half written, and what a link shows of elsewhere.
+    shutil.copytree(made / "search/seed-1", made / "search/.seed-1.tmp")
+    (tmp_path / "mine.json").write_text("{}")
+    (made / "mine.json").symlink_to(tmp_path / "mine.json")
     write_archive(made, tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
     names = set(zipfile.ZipFile(archive).namelist())
@@ -248,6 +252,14 @@ def test_what_is_missing_is_named_with_the_commands(
     assert code == 1
     assert len(lines[5:]) > 10
     assert all(line.endswith(": is missing here") for line in lines[5:])
+
+
+def test_what_a_terminal_would_obey_is_shown(remade: Path, archive: Path, capsys: Capture) -> None:
+    edit(LAYOUT, '"dense"', '"\\u001b[2J"')(remade)
+    code, (line,) = checked(remade, archive, capsys)
+    assert code == 1
+    assert line.startswith(f"{LAYOUT}: kind was dense, is ")
+    assert line.isprintable()
 
 
 def test_the_first_file_is_the_one_that_a_run_writes_first(

@@ -119,6 +119,11 @@ def test_a_rank_takes_its_rows_and_its_own_generator_out_of_a_checkpoint() -> No
     assert [int(first["random.cpu"]), int(second["random.cpu"])] == [0, 1]
     assert [int(first["random.cuda"]), int(second["random.cuda"])] == [2, 3]
     assert len(second["model.x"]) == 4
+    states = [torch.Generator().manual_seed(seed).get_state() for seed in (1, 2)]
+    torch.set_rng_state(
+        shard_for_rank({"random.cpu": torch.stack(states)}, Ranks(1, 2))["random.cpu"]
+    )
+    assert torch.equal(torch.get_rng_state(), states[1])
     third = shard_for_rank(tensors(), Ranks(2, 3))
     assert set(third) == {"model.x", "stream.weights.seen"}
     alone = shard_for_rank(tensors(), ALONE)

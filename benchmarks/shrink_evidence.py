@@ -1,0 +1,190 @@
+"""What shrinking a trained model is worth beside simple rules and beside training anew.
+
+Of every parent: `derive.py --method shrink` and `compare.py` with rules that drop blocks, as
+docs/shrinking.md has it; then the chosen subset and attention first from scratch, for the steps of
+the recovery and for the parent's and those together, with the teacher and without. What is made
+already is not made again.
+
+    python -m benchmarks.shrink_evidence train FILE.yaml --parents FOLDER ... --csv FILE
+    python -m benchmarks.shrink_evidence report --csv FILE
+
+report: means over parents of test nats less the parent's, with 95% intervals of the paired
+differences, and the mean nats of tokens that can be copied (benchmarks/copying.py).
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from benchmarks.copying import GROUPS, groups_of, nats_by_group
+from benchmarks.layout_rows import Commands, Row, claim, rows_of
+from model import load_architecture, load_model
+from nas.baselines import PARENT
+from nas.statistics.intervals import paired_interval
+from pipeline import cli
+from pipeline.baselines import entries_of
+from pipeline.experiment import Experiment, dump_experiment, load_experiment, with_settings
+from pipeline.jobs import Job, layout_job, run_all, training_result
+from pipeline.plan import set_up
+from pipeline.run_files import result_of_model
+from training.signals import StopRequest
+from utils.files import csv_of, read_object, write_whole
+
+NATS = ("rare_nats", "common_nats", "others_nats")
+COLUMNS = ("parent", "way", "layout", "steps", "latency", "valid_nats", "test_nats", *NATS)
+RULES = ("drop_last", "drop_cosine", "drop_prices", "drop_random")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    commands = Commands(__doc__, train=train, report=report)
+    one = commands.named["train"]
+    one.add_argument("experiment", type=Path, help="of the parents, with the recovery's steps")
+    one.add_argument("--set", action="append", default=[], help="override one key")
+    one.add_argument("--run", type=Path, default=Path("runs/shrink-evidence"))
+    one.add_argument("--parents", nargs="+", type=Path, required=True, metavar="FOLDER")
+    one.add_argument("--budget", default="0.65x", help="of the parent's latency")
+    one.add_argument("--scratch", default="", help="attention first of the same cost, by letters")
+    one.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
+    for each in commands.named.values():
+        each.add_argument("--csv", type=Path, required=True)
+    return commands.run(argv)
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Shrink, compare and train anew for every parent; its rows are written when all is done."""
+    base = load_experiment(arguments.experiment, arguments.set)
+    claim(arguments.csv, set_up(base, arguments.run))
+    rows, stop = rows_of(arguments.csv), StopRequest()
+    for parent in arguments.parents:
+        seed = parent_result(parent)["seed"]
+        if any(row["parent"] == str(seed) for row in rows):
+            continue
+        experiment, run = (
+            of_parent(base, parent, arguments.budget),
+            arguments.run / f"parent-{seed}",
+        )
+        shrink(experiment, run, arguments.workers)
+        jobs = scratch_jobs(experiment, run, arguments.scratch)
+        with stop.listening():
+            missing = [job for job in jobs.values() if training_result(job) is None]
+            run_all(missing, workers=arguments.workers, stop=stop, done=lambda job: print(job.name))
+        rows += [{"parent": str(seed)} | row for row in rows_of_parent(experiment, run, jobs)]
+        write_whole(arguments.csv, csv_of(rows, COLUMNS))
+
+
+def parent_result(folder: Path) -> dict[str, Any]:
+    """What the training of a parent came to."""
+    path = result_of_model(folder)
+    if path is None:
+        raise ValueError(f"{folder}: has no result.json beside it; give a model that retrain wrote")
+    return read_object(path)
+
+
+def of_parent(base: Experiment, parent: Path, budget: str) -> Experiment:
+    """The experiment that shrinks a parent, with the parent's seed."""
+    seed = parent_result(parent)["seed"]
+    settings = {
+        "run.seed": seed,
+        "derive": {"method": "shrink", "budget": {"latency": budget}},
+        "retrain.start": str(parent.absolute()),
+        "retrain.teacher": str(parent.absolute()),
+        "compare": {"baselines": [PARENT, *RULES], "random_layouts": 4, "seeds": [seed]},
+    }
+    return with_settings(base, settings)
+
+
+def shrink(experiment: Experiment, run: Path, workers: int) -> None:
+    """Derive, recover and compare by the commands of the page."""
+    run.mkdir(parents=True, exist_ok=True)
+    write_whole(file := run.with_suffix(".yaml"), dump_experiment(experiment))
+    for script, first in (("derive", file), ("compare", run)):
+        done = run / {"derive": "architecture.json", "compare": "comparison.json"}[script]
+        own = ["--run", str(run)] if script == "derive" else []
+        if not done.exists():
+            command = [sys.executable, f"{script}.py", str(first), *own, "--workers", str(workers)]
+            if code := subprocess.run(command).returncode:
+                raise ValueError(f"{script}.py {first}: exit code {code}; start this again")
+
+
+def scratch_jobs(experiment: Experiment, run: Path, attention_first: str) -> dict[str, Job]:
+    """Trainings without the parent's weights, by their names."""
+    chosen = load_architecture(run / "architecture.json").letters().replace(" ", "")
+    steps = experiment.retrain.steps
+    whole = parent_result(Path(str(experiment.retrain.start)))["steps"]
+    assert steps is not None
+    jobs = dict[str, Job]()
+    for name, letters in {"the subset": chosen, "attention first": attention_first}.items():
+        for count in (steps, whole + steps) if letters else ():
+            for teacher in (True, False):
+                way = f"{name} anew, {count} steps{', taught' if teacher else ''}"
+                alone = ["retrain.start", *([] if teacher else ["retrain.teacher"])]
+                own = with_settings(experiment, {"retrain.steps": count}, alone)
+                folder = run / "scratch" / f"{count}-{'taught' if teacher else 'labels'}"
+                letters = letters.ljust(experiment.model.n_blocks, "i")
+                jobs[way] = layout_job(own, letters, experiment.run.seed, folder)
+    return jobs
+
+
+def rows_of_parent(experiment: Experiment, run: Path, jobs: dict[str, Job]) -> Iterator[Row]:
+    """A row of the parent, of every subset by each of its ways, and of what is trained anew."""
+    plan = set_up(experiment, run)
+    streams, window = plan.streams("test"), experiment.model.memory
+    group_BT = groups_of(streams, np.asarray(plan.prepared.tokens["train"]), window)
+
+    def row(way: str, model: Path, latency: object) -> Row:
+        result = parent_result(model)
+        nats = nats_by_group(load_model(model), streams, group_BT)
+        letters = load_architecture(model / "architecture.json").letters().replace(" ", "")
+        scores = [result[split]["nats_per_token"] for split in ("valid", "test")]
+        values = [way, letters, result["steps"], latency, *scores, *nats]
+        return dict(zip(COLUMNS[1:], map(str, values), strict=True))
+
+    compared = read_object(run / "comparison.json")
+    latency = {one["name"]: one["relative_latency"] for one in compared["rows"]}
+    for entry in entries_of(plan):
+        name = entry.architecture.name
+        model = plan.retrain_folder(name) / "model"
+        if entry.role == PARENT:
+            name, model = PARENT, Path(str(experiment.retrain.start))
+        for way in [*(["chosen"] if entry.role == "chosen" else []), *entry.kinds]:
+            yield row(way, model, latency[name])
+    for way, job in jobs.items():
+        path = training_result(job)
+        assert path is not None, job.folder
+        yield row(way, path.parent / "model", "")
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Print the table."""
+    print("\n".join(report_lines(rows_of(arguments.csv))))
+
+
+def report_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for every way; one that a parent has several of counts with its mean."""
+    parents = list(dict.fromkeys(row["parent"] for row in rows))
+    yield "| way | test nats | less the parent's | " + " | ".join(GROUPS) + " |"
+    yield "|---|---|---|" + "---|" * len(GROUPS)
+
+    def nats(way: str, column: str) -> list[float]:
+        of_way = [row for row in rows if row["way"] == way]
+        found = [[float(r[column]) for r in of_way if r["parent"] == one] for one in parents]
+        return [fmean(values) for values in found if values]
+
+    for way in dict.fromkeys(row["way"] for row in rows):
+        test = nats(way, "test_nats")
+        both = zip(test, nats(PARENT, "test_nats"), strict=True)
+        less = [one - other for one, other in both]
+        half = f" +- {paired_interval(less)[1]:.4f}" if len(less) > 1 else ""
+        groups = " | ".join(f"{fmean(nats(way, column)):.4f}" for column in NATS)
+        yield f"| {way} | {fmean(test):.4f} | {fmean(less):+.4f}{half} | {groups} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -48,8 +48,9 @@ OUT_OF_MEMORY = "out of memory"
 LOST = 4
 INTERRUPTED = 130
 _REMEDIES = (
-    "set run.recompute=true or raise run.micro_batches, with which a training resumes where it was;"
-    " or lower data.batch or set run.precision=bfloat16, in another --run directory"
+    "set run.recompute=true, raise run.micro_batches or lower --workers, with which a training "
+    "resumes where it was; or lower data.batch or set run.precision=bfloat16, in another --run "
+    "directory"
 )
 # What torch says on a CPU.
 _TOO_MUCH = ("can't allocate memory", "Storage size calculation overflowed")
@@ -378,7 +379,7 @@ def _ending(error: BaseException) -> tuple[str, int] | None:
             # torch is not imported for the name of its error, and a CPU's has no type of its own.
             known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
             if known or any(words in text for words in _TOO_MUCH):
-                return f"{OUT_OF_MEMORY} ({visible(text):.300}): {_REMEDIES}", DIVERGED
+                return f"{OUT_OF_MEMORY} ({visible(text):.200}): {_REMEDIES}", DIVERGED
     return None
 
 

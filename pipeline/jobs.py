@@ -52,7 +52,7 @@ def _reason(code: int, log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace").rpartition(_START)[2]
     *_, last = ["its log is empty", *filter(str.strip, text.splitlines()[1:])]
     ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{ended}: {last.strip()[:300]}"
+    return f"{ended}: {last.strip()[:500]}"
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def run_all(
 
     Raises:
         ValueError: a run failed; those that had begun have gone on to their end.
-        Diverged: so, where one diverged and that is no result.
+        Diverged: so, where one diverged and that is no result, or ran out of memory.
         Stopped: a signal came.
     """
     threads = share_of_threads(workers)
@@ -177,7 +177,7 @@ def run_all(
     for job, future in zip(jobs, futures, strict=True):
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            lost = isinstance(error, Failed) and error.diverged
+            lost = isinstance(error, Failed) and error.code == DIVERGED
             raise (Diverged if lost else ValueError)(f"{job.name}: {error}")
 
 

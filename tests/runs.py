@@ -24,6 +24,7 @@ PROGRESS = (
     "measuring ",
     "of ",
     "predictor: ",
+    "trained: ",
     "to train ",
     "already trained: ",
 )

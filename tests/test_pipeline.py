@@ -27,7 +27,6 @@ from tests.runs import (
     SEARCH,
     Capture,
     assert_same,
-    code_of,
     killed_after,
     load_result,
     refused,
@@ -146,29 +145,14 @@ def test_cadences_may_change_between_start_and_resume(
     run(search, experiment_file, "--run", searched, *settings("run.log_every=3"))
 
 
-@pytest.mark.parametrize(
-    ("setting", "said_of_it", "key", "value"),
-    [
-        ("run.micro_batches=3", "micro_batches was 1, is 3", "micro_batches", 3),
-        ("run.attention=with_bias", "attention was auto, is with_bias", "attention", "with_bias"),
-    ],
-)
 def test_what_changes_rounding_may_change_and_a_resume_says_that_it_is_not_exact(
-    setting: str,
-    said_of_it: str,
-    key: str,
-    value: object,
-    experiment_file: Path,
-    half_way: Path,
-    capsys: Capture,
+    experiment_file: Path, half_way: Path, capsys: Capture
 ) -> None:
-    run(search, experiment_file, "--run", half_way, *settings(setting))
-    said = capsys.readouterr().out
-    assert (
-        f"resumes from step 14 of 30; not exactly as without the interruption: {said_of_it}" in said
-    )
+    run(search, experiment_file, "--run", half_way, *settings("run.attention=with_bias"))
+    inexact = "not exactly as without the interruption: attention was auto, is with_bias"
+    assert f"resumes from step 14 of 30; {inexact}" in capsys.readouterr().out
     recorded = json.loads((half_way / SEARCH / "environment.json").read_text())
-    assert [entry[key] for entry in recorded["resumed"]] == [value]
+    assert [entry["attention"] for entry in recorded["resumed"]] == ["with_bias"]
 
 
 def test_training_steps_take_the_kernel_of_attention_that_is_asked_for(
@@ -284,18 +268,6 @@ def test_a_signal_saves_and_prints_the_command_that_goes_on(
     assert "search.py" in error.splitlines()[-1]
     assert "Traceback" not in error
     assert (tmp_path / "s/search/seed-0/last.safetensors").exists()
-
-
-def test_a_run_that_diverges_ends_with_3_and_says_where(
-    experiment_file: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    texts = ("optimiser.kind=sgd", "optimiser.lr=1e9", "optimiser.clip_norm=null")
-    options = settings(*(f"search.{text}" for text in texts))
-    assert code_of(search, experiment_file, "--run", tmp_path / "run", *options) == 3
-    error = capsys.readouterr().err
-    assert "diverged at step 5: parameter " in error
-    assert "lower optimiser.lr" in error
-    assert not (tmp_path / "run" / SEARCH / "last.safetensors").exists()
 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "wandb"])

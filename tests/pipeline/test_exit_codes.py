@@ -1,14 +1,42 @@
 """How scripts end: where memory runs out one line says what saves it, and the run goes on."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import derive
+import retrain
+import search
+from pipeline import jobs
 from pipeline.cli import user_errors
-from tests.runs import Capture
+from tests.runs import LAYOUT, Capture, refused, run, run_jobs_here, settings
 from training.signals import Diverged, Stopped
+from training.step import WeightStep
+
+FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
+    "which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.87 GiB memory in "
+    "use. Of the allocated memory 70.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved"
+)
+FEW = ("derive.method=trained", "derive.top=1", "derive.trainings.seeds=1", "model.n_blocks=2")
+# What a worker is, with too little memory.
+WORKER = "import sys; from pipeline import jobs; from tests.pipeline import test_exit_codes; "
+WORKER += "test_exit_codes.fill(); sys.exit(jobs.main(sys.argv[1:]))"
+
+
+def fill() -> None:
+    """From now on a step of whole batches does not fit behind the tenth."""
+    step = WeightStep.__call__
+
+    def called(self: WeightStep, state: Any, *rest: Any) -> Any:
+        if state.step >= 10 and self.forward.micro_batches == 1:
+            raise torch.OutOfMemoryError(FULL)
+        return step(self, state, *rest)
+
+    WeightStep.__call__ = called  # type: ignore[method-assign]
 
 
 def too_much() -> None:
@@ -20,7 +48,7 @@ def far_too_much() -> None:
 
 
 def on_a_gpu() -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has ...")
+    raise torch.OutOfMemoryError(FULL)
 
 
 def in_python() -> None:
@@ -37,6 +65,28 @@ def test_where_memory_runs_out_one_line_says_what_saves_it(capsys: Capture, allo
     for remedy in ("micro_batches", "recompute=true", "precision=bfloat16"):
         assert f"run.{remedy}" in line
     assert "lower data.batch" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "more"), [(search, ()), (retrain, LAYOUT), (derive, settings(*FEW))]
+)
+def test_where_memory_runs_out_in_a_step_the_remedy_resumes(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture,
+    script: Any, more: Any,
+) -> None:  # fmt: skip
+    """Also where it does in a worker of a derivation."""
+    monkeypatch.setattr(WeightStep, "__call__", WeightStep.__call__)
+    monkeypatch.setattr(jobs, "_CHILD", (sys.executable, "-c", WORKER))
+    fill()
+    arguments = [experiment_file, "--run", tmp_path / "run", *more, *settings("run.figures=false")]
+    line = refused(script, capsys, *arguments, code=3)
+    assert "out of memory (CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0" in line
+    assert line.endswith("run.precision=bfloat16, in another --run directory")
+    monkeypatch.setattr("pipeline.layout_scores.run_all", run_jobs_here)
+    run(script, *arguments, *settings("run.micro_batches=2"))
+    logs = [path.read_text() for path in tmp_path.glob("run/**/train.log")]
+    (log,) = (log for log in logs if "resumes from step 7 of " in log)
+    assert "micro_batches was 1, is 2" in log
 
 
 def test_other_errors_of_torch_keep_their_traceback() -> None:

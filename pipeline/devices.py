@@ -20,7 +20,7 @@ def find_device(name: str, key: str = "run.device") -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(
             f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
-            "use cpu or auto"
+            f"{_mismatch() or 'use cpu or auto'}"
         )
     if device.index is not None:
         # Else the current GPU's generator would be saved and set, and not this one's.
@@ -49,13 +49,19 @@ def set_precision(precision: str, device: torch.device) -> str | None:
 
 
 def missed_gpu() -> str | None:
-    """A warning where torch finds no GPU though the machine has a driver of NVIDIA's."""
+    """A warning where `run.device: auto` takes the CPU though there is a driver of NVIDIA's."""
+    why = _mismatch()
+    return why and f"warning: the CPU is used: {why}, or set run.device=cpu"
+
+
+def _mismatch() -> str | None:
+    """What is said where torch finds no GPU though the machine has a driver of NVIDIA's."""
     if torch.cuda.is_available() or not (_DRIVER.exists() or shutil.which("nvidia-smi")):
         return None
     return (
-        f"warning: this machine has an NVIDIA driver, but torch {torch.__version__} (built for "
-        f"CUDA {torch.version.cuda or 'none'}) finds no GPU and the CPU is used: install a newer "
-        "driver, or a torch for this one (TORCH_INDEX=URL make setup), or set run.device=cpu"
+        f"this machine has an NVIDIA driver, but torch {torch.__version__} (built for "
+        f"CUDA {torch.version.cuda or 'none'}) finds no GPU: install a newer driver, or a torch "
+        "for this one (TORCH_INDEX=URL make setup)"
     )
 
 

@@ -1,10 +1,13 @@
 """The device of a run, and what is said of it."""
 
+import re
+
 import pytest
 import torch
 
-from pipeline.devices import find_device, set_precision
+from pipeline.devices import find_device, gpu_of, set_precision
 from tests.pipeline.conftest import PlanWith
+from training.launch import Launch
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> list[torch.device]:
@@ -27,6 +30,16 @@ def test_a_numbered_gpu_is_made_the_current_one(monkeypatch: pytest.MonkeyPatch)
     assert current == [torch.device("cuda:1")]
     with pytest.raises(ValueError, match=r"cuda:9 is not there \(2 CUDA devices found\)"):
         find_device("cuda:9")
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = pretend(monkeypatch, (9, 0))
+    assert gpu_of(Launch(3, 4, 1, 2, 2), "auto") == torch.device("cuda:1")
+    assert current == [torch.device("cuda:1")]
+    for launch, name in ((Launch(2, 3, 2, 3, 1), "auto"), (Launch(1, 2, 1, 2, 1), "cuda:1")):
+        words = f"{name} with {launch.local_world} processes and 2 GPUs"
+        with pytest.raises(ValueError, match=words):
+            gpu_of(launch, name)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +69,12 @@ def test_a_gpu_that_torch_does_not_find_is_said(
 ) -> None:
     """Where NVIDIA's driver is there: its tool, or its file."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     plan_with("run.device=auto")
-    said = capsys.readouterr().err
-    assert said.startswith("warning: this machine has an NVIDIA driver, but torch ")
-    assert "TORCH_INDEX=URL make setup" in said
+    words = "this machine has an NVIDIA driver, but torch .*TORCH_INDEX=URL make setup"
+    assert re.match(f"warning: the CPU is used: {words}", capsys.readouterr().err)
     plan_with("run.device=cpu")
     assert "NVIDIA" not in capsys.readouterr().err
+    with pytest.raises(ValueError, match=rf"cuda is not there \(0 CUDA devices found\); {words}"):
+        plan_with("run.device=cuda")

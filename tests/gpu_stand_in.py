@@ -2,16 +2,20 @@
 
 It fails where tensors of two devices meet, or a generator is not the device's, and notes where the
 host waits for a number. It changes torch for the whole process, so `python -m tests.gpu_stand_in`
-runs everything on it and prints the waits as JSON. Autocast, fused Adam, generators and memory of
-a GPU are not its matter. torch's interface for it is private (tests/test_one_device.py).
+runs everything on it and prints the waits as JSON. It is the second of two cards, though torch,
+whose interface for it is private (tests/test_one_device.py), knows one alone: what CUDA says of the
+current card is played. Autocast, fused Adam, NCCL and memory of a GPU are not its matter.
 """
 
 import json
+import multiprocessing
+import os
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -27,13 +31,15 @@ from export.scoring import Row, score
 from model import LanguageModel
 from model.attention_kernels import KERNELS
 from model.generation import Sampling, generate
-from nas.search.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, soft_net
-from nas.search.plan import SearchPlan
-from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.step import build_alpha
+from pipeline.devices import find_device
 from tests import tiny
-from tests.test_ranks import EVERY_KIND
+from tests.nas.search.test_step import make, run
+from tests.test_ranks import EVERY_KIND, free_port, variables
+from training.checkpoint import Checkpoints
 from training.config import OptimiserConfig
+from training.distributed import ALONE, Ranks, join
 from training.evaluation import evaluate, evaluate_cells
 from training.optim import build_optimiser, rate_of
 from training.state import TrainState
@@ -54,6 +60,8 @@ _WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "bincount"
 _MAY_MIX = {"copy_", "_to_copy"}
 waits: Counter[str] = Counter()
 Waits = dict[str, int]
+# Of two cards; the device is the second.
+generators = [torch.Generator(), torch.Generator()]
 
 
 class Elsewhere(Tensor):
@@ -123,8 +131,15 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
         # A number that stands for a tensor comes here as a number.
         if isinstance(arguments[place], bool | int | float) and str(argument.type) == "Tensor":
             arguments[place] = torch.tensor(arguments[place])
-    result = op(*arguments, **tree_map(inner, kwargs))
+    # What else is drawn there would be the CPU's.
+    called = _dropout if name == "native_dropout" else op
+    result = called(*arguments, **tree_map(inner, kwargs))
     return result if name == "_local_scalar_dense" or to_cpu else tree_map(outer, result)
+
+
+def _dropout(x: Tensor, rate: float, train: bool) -> tuple[Tensor, Tensor]:
+    mask = torch.rand(x.shape, generator=generators[1]) >= rate
+    return x * mask / (1 - rate), mask
 
 
 def _waited(run: Callable[[], object]) -> Waits:
@@ -138,21 +153,35 @@ def _model(*kinds: Any) -> LanguageModel:
     return tiny.language_model([tiny.candidates(*kinds)] * 2, dtype=torch.float32).to(ELSEWHERE)
 
 
-def _state(model: LanguageModel, config: OptimiserConfig, **parts: Any) -> TrainState:
-    streams = {name: model.train().initial_state(4) for name in ("weights", "alpha")}
+def _with_dropout(model: LanguageModel) -> LanguageModel:
+    for module in model.modules():
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.1
+    return model
+
+
+def _state(
+    model: LanguageModel, config: OptimiserConfig, rows: int = 4, **parts: Any
+) -> TrainState:
+    streams = {name: model.train().initial_state(rows) for name in ("weights", "alpha")}
     optimisers = {"weights": build_optimiser(model, config), **parts.pop("optimisers", {})}
     loss = torch.zeros((), dtype=torch.float64, device=ELSEWHERE)
     return TrainState(model=model, optimisers=optimisers, streams=streams, loss_sum=loss, **parts)
 
 
-def _last(step: Callable[..., object], state: TrainState) -> Waits:
-    """The waits of the third step."""
+def _last(step: Callable[..., object], state: TrainState, until: int = 3) -> Waits:
+    """The waits of the last step of so many."""
     found = Waits()
-    for number in range(3):
-        batch = tiny.batch(4, 7, seed=number, first=number == 0)
+    while state.step < until:
+        batch = tiny.batch(4, 7, seed=state.step, first=state.step == 0)
         found = _waited(partial(step, state, batch))
         state.step += 1
     return found
+
+
+def _apart(one: LanguageModel, two: LanguageModel) -> float:
+    pairs = zip(one.parameters(), two.parameters(), strict=True)
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
 # torch's fused Adam does not know this device.
@@ -165,25 +194,62 @@ def training(kind: Any, optimiser: str = "lamb", rate: float = 0.0, **forward: A
     step = WeightStep(Forward(ELSEWHERE, "float32", **forward), config, rate_of(config, 10))
     state = _state(_model(kind), config)
     if rate:
-        for module in state.model.modules():
-            if isinstance(getattr(module, "dropout", None), float):
-                module.dropout = 0.1
+        _with_dropout(state.model)
         return _last(LayerDropoutStep(step, rate, 0), state)
     return _last(step, state)
 
 
+def resumed(set_device: bool) -> float:
+    """How far a run that was cut ends from one that was not; CUDA may be told the run's card."""
+    config = OptimiserConfig.model_validate({"kind": "lamb", "lr": 0.01, "warmup_steps": 0})
+    step = WeightStep(Forward(ELSEWHERE, "float32"), config, rate_of(config, 10))
+    whole, again = (_state(_with_dropout(_model(EVERY_KIND[0])), config) for _ in range(2))
+    current = [0]
+    cuda: dict[str, Callable[..., object]] = {
+        "is_initialized": lambda: True,
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "set_device": lambda device: current.insert(0, device.index if set_device else 0),
+        "get_rng_state": lambda: generators[current[0]].get_state(),
+        "set_rng_state": lambda state: generators[current[0]].set_state(state),
+    }
+    with mock.patch.multiple("torch.cuda", **cuda), TemporaryDirectory() as folder:
+        assert find_device("cuda:1").index == 1
+        checkpoints = Checkpoints(Path(folder))
+        _last(step, whole, 2)
+        checkpoints.save(whole)
+        _last(step, whole, 4)
+        checkpoint = checkpoints.find()
+        assert checkpoint is not None
+        checkpoint.restore(again)
+        _last(step, again, 4)
+    return _apart(whole.model, again.model)
+
+
+def _of_two(rank: int, port: int) -> dict[str, float]:
+    """How far a process's weights are from those of one alone, by kind."""
+    os.environ |= variables(rank, 2, port)
+    config = OptimiserConfig.model_validate({"kind": "sgd", "lr": 0.1, "warmup_steps": 0})
+
+    def trained(kind: Any, ranks: Ranks) -> LanguageModel:
+        step = WeightStep(Forward(ELSEWHERE, "float32", ranks=ranks), config, lambda step: 0.1)
+        state = _state(_model(kind), config, rows=ranks.count(4))
+        _last(step, state)
+        return state.model
+
+    both = join()
+    return {kind["kind"]: _apart(trained(kind, both), trained(kind, ALONE)) for kind in EVERY_KIND}
+
+
 def search(estimator: str, data: str) -> Waits:
-    of_alpha = {"estimator": "soft"} if estimator == "spos" else {}
-    alpha = {"warmup_fraction": 0.0, "data": data, "every": 1, **of_alpha}
-    options = {"steps": 6, "optimiser": {"kind": "sgd", "lr": 0.1, "warmup_steps": 0}}
-    config = SearchConfig.model_validate({**options, "estimator": estimator, "alpha": alpha})
-    plan, alpha_LC = SearchPlan(config, 6, memory=5, segment=7), build_alpha(2, 3)
-    optimisers = {"alpha": build_alpha_optimiser(alpha_LC, plan)}
-    model, parameters = _model("attention", "dense", "identity"), {"alpha": alpha_LC}
-    state = _state(model, config.optimiser, optimisers=optimisers, parameters=parameters)
-    step = WeightStep(Forward(ELSEWHERE, "float32"), config.optimiser, lambda step: 0.1)
-    text: Any = SimpleNamespace(batch=lambda index: tiny.batch(4, 7, seed=index))
-    return _last(SearchStep(plan, step, 0, text if data == "split" else None), state)
+    step, state = make(
+        estimator=estimator, alpha_estimator="soft" if estimator == "spos" else None,
+        model=_model("attention", "dense", "identity").train(), places=2,
+        forward=Forward(ELSEWHERE, "float32"), data=data, warmup_fraction=0.0,
+    )  # fmt: skip
+    state.loss_sum = state.loss_sum.to(ELSEWHERE)
+    run(step, state, 2)
+    return _waited(partial(run, step, state, 1))
 
 
 def reading(kind: Any) -> dict[str, Waits]:
@@ -230,7 +296,11 @@ def main() -> None:
     everything.fallback(_run, "PrivateUse1")
     copies = torch.library.Library("aten", "IMPL")
     copies.impl("copy_", partial(_run, torch.ops.aten.copy_.default), "PrivateUse1")
-    found: dict[str, Any] = {}
+    port = free_port()
+    # Before the backward pass has threads, which no copy of this process would have.
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        found: dict[str, Any] = {"two": pool.starmap(_of_two, [(0, port), (1, port)], 1)}
+    found["resumed"] = [resumed(set_device=True), resumed(set_device=False)]
     for kind in EVERY_KIND:
         found[f"train {kind['kind']}"] = training(kind)
         found[f"parts {kind['kind']}"] = training(kind, micro_batches=2, recompute=True)

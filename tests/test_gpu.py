@@ -20,12 +20,10 @@ from data import EvaluationStreams
 from model import LanguageModel
 from model.attention_kernels import KERNELS, AttentionInputs
 from model.generation import generate
-from nas.search.config import SearchConfig
 from nas.search.estimators import ESTIMATORS
-from nas.search.plan import SearchPlan
-from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from tests.conftest import without_figures, write_experiment
+from tests.nas.search.test_step import make
 from tests.runs import LAYOUT, RETRAIN, ROOT, Capture, code_of, killed_after, rows, run, settings
 from tests.test_ranks import EVERY_KIND
 from training.config import OptimiserConfig
@@ -44,17 +42,11 @@ STEPS = 4
 WAITS = {"adaptive_span": 1, "mixture_of_experts": 1}
 
 
-def state_on(
-    device: torch.device, model: LanguageModel, config: OptimiserConfig, **parts: Any
-) -> TrainState:
+def state_on(device: torch.device, model: LanguageModel, config: OptimiserConfig) -> TrainState:
     model = deepcopy(model).to(device).train()
-    return TrainState(
-        model=model,
-        optimisers={"weights": build_optimiser(model, config), **parts.pop("optimisers", {})},
-        streams={"weights": model.initial_state(4), **parts.pop("streams", {})},
-        loss_sum=torch.zeros((), dtype=torch.float64, device=device),
-        **parts,
-    )
+    optimisers = {"weights": build_optimiser(model, config)}
+    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+    return tiny.state_of(model, 4, optimisers=optimisers, loss_sum=loss_sum)
 
 
 def waits_of(call: Callable[[], object]) -> Counter[str]:
@@ -124,19 +116,10 @@ def test_bfloat16_is_near(kind: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["adamw", "adam", "lamb", "adagrad"])
 def test_optimisers_are_the_cpus(kind: str) -> None:
-    config = OptimiserConfig.model_validate(
-        {
-            "kind": kind,
-            "lr": 0.01,
-            "warmup_steps": 0,
-            "clip_each_norm": 0.1,
-            "clip_value": 0.1,
-            "eps": 1e-3,
-        }
-    )
-    model = tiny.language_model(
-        [tiny.candidates("attention"), tiny.candidates("dense")], dtype=torch.float32
-    )
+    clipping = {"clip_each_norm": 0.1, "clip_value": 0.1, "eps": 1e-3}
+    config = sgd(kind=kind, lr=0.01, **clipping)
+    slots = [tiny.candidates("attention"), tiny.candidates("dense")]
+    model = tiny.language_model(slots, dtype=torch.float32)
     found = []
     for device in (CPU, GPU):
         state = state_on(device, model, config)
@@ -150,25 +133,18 @@ def test_optimisers_are_the_cpus(kind: str) -> None:
 @pytest.mark.parametrize("data", ["next_batch", "shared"])
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
 def test_a_search_is_the_cpus(estimator: str, data: str) -> None:
-    of_alpha = {"estimator": "soft"} if estimator == "spos" else {}
-    if of_alpha and data == "shared":
+    own = "soft" if estimator == "spos" else None
+    if own and data == "shared":
         pytest.skip("spos gives alpha no gradient of its own")
-    options = {"steps": 6, "estimator": estimator, "optimiser": {"kind": "sgd", "warmup_steps": 0}}
-    options["alpha"] = {"warmup_fraction": 0.0, "data": data, "every": 1, "eps": 1e-2, **of_alpha}
-    plan = SearchPlan(SearchConfig.model_validate(options), 6, memory=5, segment=7)
-    model = tiny.language_model(
-        [tiny.candidates("attention", "dense", "identity")] * 3, dtype=torch.float32
-    )
-    config, found = sgd(clip_norm=0.5), []
+    kinds = tiny.candidates("attention", "dense", "identity")
+    model, found = tiny.language_model([kinds] * 3, dtype=torch.float32), []
     for device in (CPU, GPU):
-        alpha = build_alpha(3, 3)
-        state = state_on(
-            device, model, config,
-            optimisers={"alpha": build_alpha_optimiser(alpha, plan)}, parameters={"alpha": alpha},
+        step, state = make(
+            6, estimator=estimator, alpha_estimator=own, model=deepcopy(model).to(device).train(),
+            rows=4, forward=Forward(device, "float32"), data=data, warmup_fraction=0.0, eps=1e-2,
+            optimiser={"kind": "sgd", "lr": 0.05, "warmup_steps": 0, "clip_norm": 0.5},
         )  # fmt: skip
-        step = SearchStep(
-            plan, WeightStep(Forward(device, "float32"), config, rate_of(config, 10)), 0
-        )
+        state.loss_sum = state.loss_sum.to(device)
         found.append((state, *trained(state, step)))
     assert found[1][1] == pytest.approx(found[0][1], rel=1e-4)
     torch.testing.assert_close(
@@ -203,14 +179,8 @@ def test_a_kernel_of_attention_is_the_cpus_in_float64(name: str, rows: int) -> N
 
     mask = torch.zeros(rows, 24, 40, dtype=torch.float64)
     mask[:, torch.arange(40)[None] > torch.arange(24)[:, None] + 16] = -torch.inf
-    given = [
-        draw(3, 24, 2, 8),
-        draw(3, 40, 2, 8),
-        draw(3, 40, 2, 8),
-        draw(40, 2, 8),
-        draw(2, 8),
-        draw(2, 8),
-    ]
+    shapes = ((3, 24, 2, 8), (3, 40, 2, 8), (3, 40, 2, 8), (40, 2, 8), (2, 8), (2, 8))
+    given = [draw(*shape) for shape in shapes]
     weight, found = draw(3, 24, 2, 8), []
     for device, dtype in ((CPU, torch.float64), (GPU, torch.float64), (GPU, torch.float32)):
         parts = [part.to(device, dtype).detach().requires_grad_() for part in given]
@@ -226,11 +196,7 @@ def test_attentions_dropout_keeps_the_mean() -> None:
     parts = [torch.randn(64, 24, 2, 8, device=GPU) for _ in range(3)]
     mask = torch.zeros(1, 24, 24, device=GPU)
     mask[:, torch.ones(24, 24, device=GPU).triu(1).bool()] = -torch.inf
-    rest = [
-        torch.randn(24, 2, 8, device=GPU),
-        torch.zeros(2, 8, device=GPU),
-        torch.zeros(2, 8, device=GPU),
-    ]
+    rest = [torch.randn(24, 2, 8, device=GPU), *[torch.zeros(2, 8, device=GPU)] * 2]
     inputs = AttentionInputs(*parts, *rest, mask[:, None])
     kernel = KERNELS["with_bias"]
     mean = torch.stack([kernel(inputs, 0.2) for _ in range(400)]).mean(0)
@@ -253,12 +219,8 @@ def test_the_verbs_run_on_a_gpu_and_agree_with_a_cpu(tmp_path: Path) -> None:
     losses = {}
     for device in ("cpu", "cuda"):
         folder = tmp_path / device
-        common = settings(
-            f"run.device={device}",
-            "model.dropout=0",
-            "derive.method=top_k",
-            "compare.baselines=[interleaved]",
-        )
+        texts = ("model.dropout=0", "derive.method=top_k", "compare.baselines=[interleaved]")
+        common = settings(f"run.device={device}", *texts)
         done = script(tmp_path, "search", str(file), "--run", str(folder), *common)
         assert done.returncode == 0, done.stderr[-3000:]
         for name, more in (("derive", ["--workers", "2"]), ("retrain", []), ("compare", [])):
@@ -266,11 +228,8 @@ def test_the_verbs_run_on_a_gpu_and_agree_with_a_cpu(tmp_path: Path) -> None:
             assert done.returncode == 0, (name, done.stderr[-3000:])
         environment = json.loads((folder / "search/seed-0/environment.json").read_text())
         assert (environment["device"] == "cpu") == (device == "cpu"), environment["device"]
-        losses[device] = [
-            row["loss_nats"]
-            for row in rows(folder / "search/seed-0/metrics.jsonl")
-            if "loss_nats" in row
-        ]
+        found = rows(folder / "search/seed-0/metrics.jsonl")
+        losses[device] = [row["loss_nats"] for row in found if "loss_nats" in row]
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=2e-3)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from model import BLOCKS
 from tests.runs import ROOT
 
 # Whose private interface the stand-in was seen to work with.
@@ -64,8 +65,20 @@ def found() -> dict[str, dict[str, Any]]:
 def test_the_host_waits_where_it_is_known_to(found: dict[str, dict[str, Any]]) -> None:
     for name, waits in found.items():
         what, _, kind = name.partition(" ")
-        if what != "planted":
+        if what not in ("planted", "resumed", "two"):
             assert waits == KNOWN[what] | OF_KINDS.get((what, kind), {}), name
+
+
+def test_a_resume_on_the_second_card_is_exact(found: dict[str, Any]) -> None:
+    """Because CUDA is told the card of the run: else another card's generator would be saved."""
+    exact, untold = found["resumed"]
+    assert exact == 0.0 < untold
+
+
+def test_two_processes_on_two_devices_are_as_one(found: dict[str, Any]) -> None:
+    for apart in found["two"]:
+        assert set(apart) == set(BLOCKS)
+        assert max(apart.values()) < 1e-6, apart
 
 
 def test_planted_faults_are_seen(found: dict[str, dict[str, Any]]) -> None:

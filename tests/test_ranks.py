@@ -95,6 +95,22 @@ def test_without_the_variables_of_torchrun_there_is_one_process(
     assert launched() is None
 
 
+def test_on_gpus_the_host_waits_for_nccl_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the user wants it otherwise: torch would abort a host behind a kernel that hangs."""
+    asked = list[tuple[str, str]]()
+    monkeypatch.setattr(os, "environ", {**os.environ, **variables(1, 2)})
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.distributed.new_group", lambda timeout: None)
+    monkeypatch.setattr(
+        "torch.distributed.init_process_group",
+        lambda kinds, timeout: asked.append((kinds, os.environ["TORCH_NCCL_BLOCKING_WAIT"])),
+    )
+    assert join().rank == 1
+    os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "0"
+    join()
+    assert asked == [("cpu:gloo,cuda:nccl", "1"), ("cpu:gloo,cuda:nccl", "0")]
+
+
 def test_rows_are_shared_out_without_gap_and_evenly() -> None:
     for count, world in ((4, 2), (5, 2), (7, 3), (3, 3), (2, 3)):
         shares = [Ranks(rank, world).rows(count) for rank in range(world)]

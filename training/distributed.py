@@ -3,6 +3,7 @@
 Every process has the whole model and a share of the rows of each batch. Its memories stay with it.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,6 +181,8 @@ def join() -> Ranks:
     launch = launched()
     if launch is None:
         return ALONE
+    # The host waits for NCCL as for gloo: else torch would abort it behind a kernel that hangs.
+    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
     # What is on the CPU (alpha, all agreements) goes through gloo also where weights are on GPUs.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with _or_lost():

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import plan
+from benchmarks import plan, plan_bound
 from benchmarks.counting import META, Work, counted_step
+from benchmarks.harness import Timings
 from benchmarks.sides import ADAM, our_model, zipf_batches
-from benchmarks.step_time import SIZES
+from benchmarks.step_time import SHAPES, SIZES
 from tests import tiny
 from tests.runs import ROOT, Capture, code_of
 from tests.test_ranks import EVERY_KIND
@@ -51,6 +52,20 @@ def test_a_bound_is_that_of_its_slowest_part() -> None:
     assert plan.seconds(work, card) == (3.0, {"compute": 2.0, "bandwidth": 1.0, "launches": 1.0})
     assert plan.seconds(work, replace(card, us_per_launch=1e5))[0] == 10.0
     assert plan.seconds(work, replace(card, waits=True))[0] == 4.0
+
+
+@pytest.mark.parametrize(("times", "code"), [(0.9, 1), (1.1, 0), (1.9, 0), (2.1, 1)])
+def test_a_bound_is_kept_and_near(
+    times: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    found = Timings({name: [9.0, 0.1 * times] for name in SHAPES})
+    monkeypatch.setattr("benchmarks.harness.in_turn", lambda *_, **__: found)
+    monkeypatch.setattr("benchmarks.counting.counted_step", lambda *_: None)
+    monkeypatch.setattr(plan, "measured_cpu", lambda precision: plan.CARDS["t4"])
+    monkeypatch.setattr(plan, "seconds", lambda *_: (0.1, {"launches": 0.1}))
+    assert plan_bound.main([]) == code
+    line = f"{100 * times:.1f} ms, bound 100.0 (launches 100.0): {times:.2f}"
+    assert line in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("estimator", ["auto", "two_path"])

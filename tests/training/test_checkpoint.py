@@ -13,7 +13,7 @@ from torch import Tensor
 from model import BLOCKS
 from tests import tiny
 from tests.disk import Killed, KilledProcess
-from tests.tiny import MIX, STEPS, trained
+from tests.tiny import STEPS, trained
 from tests.training.test_trainer import nats, still, trainer_of
 from training.checkpoint import LAST, Checkpoints, _tensors_of, read_header
 from training.config import OptimiserConfig, RunConfig
@@ -55,28 +55,6 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert (other.elapsed_s, other.best) == (12.5, state.best)
     assert torch.equal(other.loss_sum, state.loss_sum)
     assert_same_tensors(state, other)
-
-
-@pytest.mark.parametrize(
-    ("kind", "momentum"),
-    [(kind, 0.0) for kind in ("adamw", "adam", "lamb", "adagrad", "sgd")] + [("sgd", 0.9)],
-)
-def test_every_optimiser_comes_back(tmp_path: Path, kind: str, momentum: float) -> None:
-    config = OptimiserConfig.model_validate({"kind": kind, "momentum": momentum, "warmup_steps": 0})
-
-    def made(steps: int) -> TrainState:
-        state = tiny.state_of(tiny.supernet())
-        state.optimisers["weights"] = build_optimiser(state.model, config)
-        step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, STEPS))
-        for index in range(steps):
-            step(state, tiny.batch(seed=index), lambda: MIX)
-            state.step += 1
-        return state
-
-    state, other = made(2), made(0)
-    through_a_file(tmp_path, state, other)
-    assert_same_tensors(state, other)
-    assert other.best == state.best == Best()
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import search
 from nas.search.step import SearchStep
-from tests.test_faults import code_of
+from tests.runs import code_of, settings
 from tests.tiny import trained
 from training.checkpoint import read_header
 from training.distributed import ALONE
@@ -129,10 +129,11 @@ def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resum
     monkeypatch.setattr(SearchStep, "__call__", spoiled)
     arguments = [experiment_file, "--run", tmp_path / "run"]
     # With all candidates computed the optimiser's first tensor is the same after a resume.
-    arguments += ["--set", "search.estimator=soft", "--set", "search.alpha.warmup_fraction=0.25"]
-    arguments += ["--set", f"run.log_every={log_every}"]
-    arguments += ["--set", f"run.validate_every={validate_every}"]
-    arguments += ["--set", f"run.checkpoint_every={checkpoint_every}"]
+    arguments += settings(
+        *("search.estimator=soft", "search.alpha.warmup_fraction=0.25"),
+        *(f"run.log_every={log_every}", f"run.validate_every={validate_every}"),
+        f"run.checkpoint_every={checkpoint_every}",
+    )
     place = tmp_path / "run/search/seed-0"
     lines = []
     for _ in range(2):

@@ -66,41 +66,27 @@ def all_of_a_run(forward: Forward, estimator: str, **options: Any) -> list[Tenso
     return [*found, *state.streams["weights"].tensors().values(), torch.get_rng_state()]
 
 
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"data": data}) for name in ESTIMATORS for data in ("next_batch", "shared")),
+    ("straight_through", {"tie_blocks": 2}),
+    ("straight_through", {"dtype": torch.float32}),
+    ("soft", {"tie_blocks": 2, "dtype": torch.float32}),
+    # Keys of clusters and choices of experts are counted in the first pass alone.
+    *(("soft", {"kinds": (kind,), "tie_blocks": 2, "steps": 1}) for kind in BLOCKS),
+]
+
+
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("data", ["next_batch", "shared"])
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_a_search_is_the_same_bit_for_bit(estimator: str, data: str, parts: int) -> None:
-    forward = replace(FORWARD, micro_batches=parts)
-    kept = all_of_a_run(forward, estimator, data=data)
-    again = all_of_a_run(replace(forward, recompute=True), estimator, data=data)
-    assert len(kept) == len(again)
-    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("estimator", "options"),
-    [
-        ("straight_through", {"tie_blocks": 2}),
-        ("straight_through", {"dtype": torch.float32}),
-        ("soft", {"tie_blocks": 2, "dtype": torch.float32}),
-    ],
-)
-def test_so_it_is_with_tied_slots_and_under_autocast(
-    estimator: str, options: dict[str, Any]
+@pytest.mark.parametrize(("estimator", "options"), CASES, ids=str)
+def test_a_search_is_the_same_bit_for_bit(
+    estimator: str, options: dict[str, Any], parts: int
 ) -> None:
+    """With weights in float32 under autocast."""
     precision = "bfloat16" if "dtype" in options else "float32"
-    forward = replace(FORWARD, precision=precision)
+    forward = replace(FORWARD, precision=precision, micro_batches=parts)
     kept = all_of_a_run(forward, estimator, **options)
     again = all_of_a_run(replace(forward, recompute=True), estimator, **options)
-    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_so_is_every_registered_kind_and_what_it_counts(kind: str) -> None:
-    """Keys of clusters and choices of experts are counted in the first pass alone."""
-    forward, options = replace(FORWARD, micro_batches=2), {"tie_blocks": 2, "steps": 1}
-    kept = all_of_a_run(forward, "soft", kinds=(kind,), **options)
-    again = all_of_a_run(replace(forward, recompute=True), "soft", kinds=(kind,), **options)
+    assert len(kept) == len(again)
     assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
 
 

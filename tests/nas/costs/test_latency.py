@@ -82,6 +82,21 @@ def test_a_short_pass_is_timed_behind_one_of_the_same_model(
     }
 
 
+def test_on_a_gpu_a_pass_is_timed_by_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the host, which is done before, or is busy with something else."""
+    calls, ms = list[str](), iter([7.0, 5.0])
+    event = SimpleNamespace(
+        record=lambda: calls.append("record"),
+        synchronize=lambda: calls.append("wait"),
+        elapsed_time=lambda end: next(ms),
+    )
+    monkeypatch.setattr("torch.cuda.Event", lambda enable_timing: event)
+    monkeypatch.setattr(latency, "_LEAST_MS", 0.0)
+    passes, gpu = counted(calls, "pass"), torch.device("cuda")
+    assert latency.time_in_turn(passes, rounds=1, device=gpu)["pass"].tolist() == [5.0]
+    assert calls == ["record", "pass", "record", "wait"] * 2
+
+
 def times(passes: dict[str, Any], rounds: int) -> latency.Times:
     return latency.time_in_turn(passes, rounds=rounds, device=CPU)
 
@@ -165,28 +180,6 @@ def test_a_pass_reads_so_many_tokens_behind_a_full_memory(
     assert not net.training
     if name == "decode":  # it goes on and does not read the same token again
         assert seen[1][1] == seen[0][1] + 1
-
-
-def test_decoding_gives_what_reading_without_a_cache_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, given = model(), shapes(batch=2, segment=8)
-    logs = []
-    real = type(net).log_prob
-
-    def spy(self, h_BTD):
-        logs.append(real(self, h_BTD))
-        return logs[-1]
-
-    monkeypatch.setattr(type(net), "log_prob", spy)
-    read = latency.decode(net, given)
-    read()
-    with torch.inference_mode():
-        state = net.initial_state(2)  # inputs are kept, and not keys and values
-        for _ in range(2 + net.longest_memory // 8):
-            _, state, _ = net(given.ids_BT, state)
-        for _ in range(2):
-            h_B1D, state, _ = net(given.ids_BT[:, :1], state)
-        assert len(logs) == 2
-        torch.testing.assert_close(logs[-1], real(net, h_B1D), atol=1e-5, rtol=1e-5)
 
 
 def test_a_training_step_trains_and_leaves_the_weights_as_they_are() -> None:

@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calls", type=int, default=5, help="calls behind one figure")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
+    from benchmarks.cpu_counters import most_others
     from benchmarks.harness import Side, in_turn, write_result
     from model.attention_kernels import KERNELS
 
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         shape = replace(shape, batch=arguments.batch or shape.batch)
         paths = [*KERNELS]
         sides = {path: Side(path_step, (shape, path, device, dtype)) for path in paths}
-        timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
+        how = {"rounds": arguments.rounds, "calls": arguments.calls}
+        timings = in_turn(sides, **how, most_others=most_others(device))
         found = {path: timings.row(path) for path in paths}
         rows.append({"name": name, "shape": asdict(shape), "paths": found})
         print(f"{name}: {shape.batch} streams")

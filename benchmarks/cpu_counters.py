@@ -23,6 +23,14 @@ class CpuReading:
     at_s: float
 
 
+def most_others(device: str) -> float:
+    """How many cores others may use while a device is timed; a GPU's times show it by their range.
+
+    On a server of GPUs somebody always uses some.
+    """
+    return MOST_OTHER_CORES if device == "cpu" else float("inf")
+
+
 def read_cpu() -> CpuReading | None:
     """The counters of all cores now; None where the system does not offer them."""
     if not _STAT.exists():

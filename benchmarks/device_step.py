@@ -35,9 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calls", type=int, default=5, help="steps behind one figure")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    from benchmarks.harness import Side, in_turn, write_result
-    from benchmarks.sides import matmul_gflops
+    with cli.user_errors():
+        from benchmarks.cpu_counters import most_others
+        from benchmarks.harness import Side, in_turn, write_result
+        from benchmarks.sides import matmul_gflops
+        from pipeline.devices import device_of
 
+        device_of(arguments.device)
     device, precision, shape = arguments.device, arguments.precision, SIZES[arguments.shape]
     shape = replace(shape, batch=arguments.batch or shape.batch)
     made = {
@@ -45,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, path, compiled in choices(arguments.paths, arguments.compiled)
     }
     sides = {name: Side(step_on, given) for name, given in made.items()}
-    timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
+    how = {"rounds": arguments.rounds, "calls": arguments.calls}
+    timings = in_turn(sides, **how, most_others=most_others(device))
     rows: dict[str, Any] = {name: timings.row(name) for name in sides}
     size = 8192 if device.startswith("cuda") else 2048
     peak_gflops = matmul_gflops(size, size, size, device, precision)

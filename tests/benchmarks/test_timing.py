@@ -25,7 +25,7 @@ from model import parse_layout
 from model.cutoffs import ClusterCosts, CostConstants
 from pipeline.experiment import load_experiment
 from tests.benchmarks.test_reference import TINY
-from tests.runs import ROOT
+from tests.runs import ROOT, Capture, refused
 
 
 def each_once(sides: Mapping[str, Side], **_: Any) -> Timings:
@@ -75,6 +75,10 @@ def test_a_script_runs_to_its_end(
         assert per_s == pytest.approx(1e3 * TINY.batch * TINY.segment / side["median_ms"])
         share = per_s * all_flops.get(name, all_flops["ours"]) / 1e9 / found["matmul_gflops"]
         assert side["share_of_matmul"] == pytest.approx(share)
+
+
+def test_a_gpu_that_is_not_there_is_one_line(capsys: Capture) -> None:
+    assert "--device: cuda:99 is not there" in refused(device_step, capsys, "--device", "cuda:99")
 
 
 def test_the_sides_of_generation_agree_and_repeat_themselves() -> None:

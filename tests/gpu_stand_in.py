@@ -30,6 +30,7 @@ from export.graph import GraphModel
 from export.scoring import Row, score
 from model import LanguageModel
 from model.attention_kernels import KERNELS
+from model.distillation import Teacher
 from model.generation import Sampling, generate
 from nas.search.estimators import ESTIMATORS, soft_net
 from nas.search.step import build_alpha
@@ -185,14 +186,21 @@ def _apart(one: LanguageModel, two: LanguageModel) -> float:
 
 
 # torch's fused Adam does not know this device.
-def training(kind: Any, optimiser: str = "lamb", rate: float = 0.0, **forward: Any) -> Waits:
+def training(
+    kind: Any, optimiser: str = "lamb", rate: float = 0.0, teacher: Teacher | None = None,
+    **forward: Any,
+) -> Waits:  # fmt: skip
     """Of a step; `rate` is that at which blocks are left out."""
     clipping = {"clip_norm": 0.3, "clip_each_norm": 0.2, "clip_value": 0.1}
     config = OptimiserConfig.model_validate(
         {"kind": optimiser, "lr": 0.01, "warmup_steps": 0, **clipping}
     )
-    step = WeightStep(Forward(ELSEWHERE, "float32", **forward), config, rate_of(config, 10))
+    forward_now = Forward(ELSEWHERE, "float32", **forward)
+    step = WeightStep(forward_now, config, rate_of(config, 10), teacher)
     state = _state(_model(kind), config)
+    if teacher is not None:
+        state.streams["teacher"] = teacher.initial_state(4)
+        state.kl_sum = torch.zeros_like(state.loss_sum)
     if rate:
         _with_dropout(state.model)
         return _last(LayerDropoutStep(step, rate, 0), state)
@@ -307,6 +315,8 @@ def main() -> None:
         found |= reading(kind)
     for optimiser in ("sgd", "adagrad"):
         found[f"train {optimiser}"] = training(EVERY_KIND[0], optimiser, rate=0.5)
+    taught = Teacher(_model("dense"), weight=0.5, temperature=2.0)
+    found["train taught"] = training(EVERY_KIND[0], teacher=taught, micro_batches=2)
     for path in KERNELS:
         found[f"train {path}"] = training(EVERY_KIND[0], attention=path)
     supernet = _model("attention", "dense", "identity")

@@ -125,8 +125,9 @@ def test_a_finished_search_started_again_changes_nothing_it_recorded(
     folder = searched / SEARCH
     names = ("pi.npz", "metrics.jsonl", "last.safetensors", "environment.json")
     before = {name: (folder / name).read_bytes() for name in names}
-    run(search, experiment_file, "--run", searched)
-    assert {name: (folder / name).read_bytes() for name in names} == before
+    for cadences in ((), settings("run.log_every=3")):
+        run(search, experiment_file, "--run", searched, *cadences)
+        assert {name: (folder / name).read_bytes() for name in names} == before
 
 
 def test_another_experiment_in_the_same_place_is_refused(
@@ -137,12 +138,6 @@ def test_another_experiment_in_the_same_place_is_refused(
     line = refused(search, capsys, experiment_file, "--run", searched, *other)
     assert "holds another experiment (search.tau.end is 0.3 there and 0.1 here)" in line
     assert state_of(searched) == before
-
-
-def test_cadences_may_change_between_start_and_resume(
-    searched: Path, experiment_file: Path
-) -> None:
-    run(search, experiment_file, "--run", searched, *settings("run.log_every=3"))
 
 
 def test_what_changes_rounding_may_change_and_a_resume_says_that_it_is_not_exact(

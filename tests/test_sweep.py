@@ -19,6 +19,7 @@ import search
 import sweep
 from hpo.study import Entry
 from tests.postgres_server import postgres, postgres_session
+from tests.runs import settings
 from tests.sweeping import (
     ROOT,
     add_sweep,
@@ -81,7 +82,7 @@ def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
     assert kept == {name}
 
 
-SHORT = ("--set", "search.steps=15", "--set", "retrain.steps=10")
+SHORT = settings("search.steps=15", "retrain.steps=10")
 
 
 @pytest.mark.slow
@@ -131,11 +132,7 @@ def test_trials_with_3_workers_some_killed_all_end_once(
     assert not secret or not [path for path in files if secret in path.read_bytes()]
 
 
-SLOWER = [
-    part
-    for text in ("search.steps=300", "run.checkpoint_every=10", "run.validate_every=300")
-    for part in ("--set", text)
-]
+SLOWER = settings("search.steps=300", "run.checkpoint_every=10", "run.validate_every=300")
 
 
 @pytest.mark.slow

@@ -131,6 +131,16 @@ def headline_on_another_text() -> Claims:
     yield README, more, beside(choice, base)
 
 
+def better_recipe() -> Claims:
+    trained = trained_of("recipe_arms", "recipe.csv", "headline.csv")
+    both, first = (
+        trained[f"shift and norm {of}"] for of in ("interleaved 12", "attention first 7")
+    )
+    for page in (README, HEADLINE):
+        yield page, beside(both, trained["interleaved 12"]), beside(first, both)
+    yield FOUND, beside(first, both)
+
+
 def copied() -> Claims:
     """Mean nats of tokens that can be copied (a rare pair, a common one) and of the others."""
     for name, layout in (
@@ -339,8 +349,8 @@ def dropout_by_default() -> Claims:
 
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
-    headline, headline_on_another_text, copied, more_kinds, recalled, demo, ranked, searched,
-    within_budgets, replayed, steps, other_times, predicted_times, speeds_of_kinds,
+    headline, headline_on_another_text, better_recipe, copied, more_kinds, recalled, demo, ranked,
+    searched, within_budgets, replayed, steps, other_times, predicted_times, speeds_of_kinds,
     worth_of_kinds, dropout_by_default,
 )  # fmt: skip
 

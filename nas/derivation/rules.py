@@ -10,6 +10,8 @@ spread: attention spread evenly; half of the blocks, rounded up, make it `interl
 early: attention spread over the first two thirds (PAR, Mandava et al. 2020, arXiv 2009.04534).
 last: the mirror of first.
 
+Whatever their number, `interleaved` in turn, cut to what the limits leave of it.
+
 Of a further kind, with as many blocks as the space allows:
 
 interleaved: in turn with dense blocks, or with attention where the kind mixes no tokens.
@@ -45,6 +47,7 @@ PLACES: Mapping[str, Callable[[int, int], set[int]]] = {
     "attention blocks last": lambda attention, blocks: set(range(blocks - attention, blocks)),
 }
 
+CUT = "interleaved, cut"
 # Rules of a further kind, by the first words of their names.
 KIND_RULES = ("interleaved ", "hybrid ")
 Named = Iterator[tuple[str, list[int]]]
@@ -68,6 +71,9 @@ def rows_of_rules(
                     places = PLACES[rule](count, blocks)
                     row = [attention if place in places else dense for place in range(blocks)]
                     yield f"{rule}: {count}", row
+        for blocks in lengths:
+            if blocks > 1:
+                yield CUT, [dense if place % 2 else attention for place in range(blocks)]
     for kind, name in names.items():
         if kind not in (attention, dense):
             for blocks in lengths:

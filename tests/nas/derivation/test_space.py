@@ -81,6 +81,7 @@ def test_rules_and_proposals_are_named_where_they_keep_the_limits() -> None:
     assert rules == {
         "first: 1": "addi", "spread: 1": "addi", "early: 1": "addi", "last: 1": "ddai",
         "first: 2": "aadi", "spread: 2": "adai", "early: 2": "aadi", "last: 2": "daai",
+        "interleaved, cut": "adai",
     }  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def test_further_kinds_have_rules_of_their_own() -> None:
     of_kinds = {
         name: letters(space, number)
         for name, number in space.rules.items()
-        if name.startswith(("interleaved", "hybrid"))
+        if name.startswith(("interleaved ", "hybrid"))
     }
     assert of_kinds == {
         "interleaved short_conv": "sdsdsds",

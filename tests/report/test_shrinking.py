@@ -42,7 +42,7 @@ def test_the_figure_shows_what_each_block_is_worth_and_pale_what_was_dropped(fol
         assert [bar.get_alpha() for bar in axes.patches] == [1.0, 0.3, 1.0]
         assert [bar.get_y() + bar.get_height() / 2 for bar in axes.patches] == [0, 1, 3]
     names = [label.get_text() for label in prices.get_yticklabels()]
-    assert names == ["1 attention", "2 dense", "4 dense"]
+    assert names == ["0 attention", "1 dense", "3 dense"]
 
 
 def test_the_section_has_the_first_subsets_and_says_how_many_there_are(folder: Path) -> None:

@@ -45,11 +45,10 @@ Ids = NDArray[np.int64]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     commands = Commands(__doc__, measure=measure, report=report)
-    one = commands.named["measure"]
-    one.add_argument("experiment", type=Path)
-    one.add_argument("--set", action="append", default=[], help="override one key")
-    one.add_argument("--run", type=Path, default=Path("runs/copying"))
-    one.add_argument("--models", nargs="+", type=Path, required=True, metavar="FOLDER")
+    commands.add_experiment("measure", "runs/copying")
+    commands.named["measure"].add_argument(
+        "--models", nargs="+", type=Path, required=True, metavar="FOLDER"
+    )
     cli.add_seeds(commands.named["report"], "of the models (default: all)")
     for each in commands.named.values():
         each.add_argument("--json", type=Path, required=True)

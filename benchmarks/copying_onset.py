@@ -35,10 +35,8 @@ COLUMNS = ("name", "layout", "seed", "step", *GROUPS)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     commands = Commands(__doc__, train=train, draw=draw)
+    commands.add_experiment("train", "runs/copying-onset")
     one = commands.named["train"]
-    one.add_argument("experiment", type=Path)
-    one.add_argument("--set", action="append", default=[], help="override one key")
-    one.add_argument("--run", type=Path, default=Path("runs/copying-onset"))
     one.add_argument("--layout", required=True, help="letters of blocks")
     one.add_argument("--name", required=True, help="how it is trained, for the figure")
     one.add_argument("--every", type=cli.number_from(1), default=250, help="steps between readings")

@@ -38,11 +38,9 @@ from utils.files import read_object, write_whole
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     commands = Commands(__doc__, train=train, time=time, report=report)
-    for name, one in commands.named.items():
-        if name != "report":
-            one.add_argument("experiment", type=Path)
-            one.add_argument("--set", action="append", default=[], help="override one key")
-            one.add_argument("--run", type=Path, default=Path("runs/headline-arms"))
+    for name in ("train", "time"):
+        commands.add_experiment(name, "runs/headline-arms")
+    for one in commands.named.values():
         one.add_argument("--arms", type=Path, required=True, help="a YAML file")
         one.add_argument("--csv", type=Path, required=True, help="a row for each training")
         one.add_argument(

@@ -35,6 +35,12 @@ class Commands:
             one.set_defaults(act=act)
             self.named[name] = one
 
+    def add_experiment(self, name: str, run: str) -> None:
+        """Options of a command that reads an experiment and writes into a run folder."""
+        self.named[name].add_argument("experiment", type=Path)
+        self.named[name].add_argument("--set", action="append", default=[], help="override one key")
+        self.named[name].add_argument("--run", type=Path, default=Path(run))
+
     def add_files_of_stages(self) -> None:
         """Options of commands that train rows, measure times, and report on both."""
         train, time, report = (self.named[name] for name in ("train", "time", "report"))

@@ -44,10 +44,8 @@ RULES = ("drop_last", "drop_cosine", "drop_prices", "drop_random")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     commands = Commands(__doc__, train=train, report=report)
+    commands.add_experiment("train", "runs/shrink-evidence")
     one = commands.named["train"]
-    one.add_argument("experiment", type=Path, help="of the parents, with the recovery's steps")
-    one.add_argument("--set", action="append", default=[], help="override one key")
-    one.add_argument("--run", type=Path, default=Path("runs/shrink-evidence"))
     one.add_argument("--parents", nargs="+", type=Path, required=True, metavar="FOLDER")
     one.add_argument("--budget", default="0.65x", help="of the parent's latency")
     one.add_argument("--scratch", default="", help="attention first of the same cost, by letters")

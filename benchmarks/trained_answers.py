@@ -40,13 +40,11 @@ Record = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     commands = Commands(__doc__, train=train, report=report)
+    commands.add_experiment("train", "runs/trained-answers")
     training = commands.named["train"]
-    training.add_argument("experiment", type=Path)
-    training.add_argument("--set", action="append", default=[], help="override one key")
     training.add_argument("--method", default="predictor")
     training.add_argument("--count", type=cli.number_from(1), default=10, metavar="N")
     training.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
-    training.add_argument("--run", type=Path, default=Path("runs/trained-answers"))
     for one in commands.named.values():
         one.add_argument("--json", type=Path, required=True)
     return commands.run(argv)

@@ -167,7 +167,8 @@ def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, 
     intervals = dict[str, dict[str, Any]]()
     for name, of_seeds in nats.items():
         mean, half = paired_interval(of_seeds)
-        intervals[name] = {"nats_per_token": [mean - half, mean + half]}
+        # A parent is one training, whatever the number of seeds.
+        intervals[name] = {} if name == PARENT else {"nats_per_token": [mean - half, mean + half]}
     others = {name: of_seeds for name, of_seeds in nats.items() if name != chosen}
     for name, found in paired_differences(nats[chosen], others).items():
         less = [found.mean, *found.interval]
@@ -208,7 +209,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     if PARENT in plan.experiment.compare.baselines:
         models[PARENT], result = parent_model(plan)
         results[PARENT] = [result] * len(plans)
-        entries[0].remark("parent: one trained model as it is; its loss has no interval of its own")
+        entries[0].remark("parent: one model as it is, without the steps of recovery")
     latencies = time_models(plan, models, trained=True)
     if learnt := list(dict.fromkeys(chain(*(model.learnt_costs for model in models.values())))):
         entries[0].remark(

@@ -177,10 +177,10 @@ def to_train(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
-    """Which cost baselines have; what is cut by whole slots or widths may fall short of it."""
-    less = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
+    """Which cost baselines have; cuts may fall short of it, a time may be other than predicted."""
+    others = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
     words = f"baselines of equal cost have the {cost} of the chosen layout, within {TOLERANCE:.0%}"
-    return f"{words}; these have less: {', '.join(less)}" if less else words
+    return f"{words}; these do not: {', '.join(others)}" if others else words
 
 
 def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:

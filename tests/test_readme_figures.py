@@ -112,8 +112,7 @@ def headline() -> Claims:
     assert len(random) == 8
     for layouts in ([trained["narrow 0.65x"]], [supernet], random):
         yield HEADLINE, less_of(choice, layouts)
-    for name in ("chosen 0.5x", "chosen 0.8x", "equal time 0.65x"):
-        yield HEADLINE, less_of(trained[name], [base])
+    yield HEADLINE, less_of(trained["equal time 0.65x"], [base])
     yield HEADLINE, beside(supernet, base, 4)
     longer = [trained[f"long {name}"] for name in ("first 0.65x", "interleaved", "cut 0.65x")]
     yield HEADLINE, *(f"{mean_of(one):.4f}" for one in longer)

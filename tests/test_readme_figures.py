@@ -213,19 +213,6 @@ def searched() -> Claims:
         yield FOUND, f"{each:.3f}"
     for each in (regret, soft["regrets"]["mean"], *rules):
         yield LAYOUTBENCH, f"{each:.4f}"
-    every = [*fresh, *searches["spos_soft_f50"]["regrets"]["each"]]
-    yield LAYOUTBENCH, f"{statistics.fmean(every):.4f}", f"{len(every)}"
-
-
-def within_budgets() -> Claims:
-    for row in record("budget_regret.json")["budgets"]:
-        first = row["rules"].get("attention first") or row["rules"]["par"]
-        found = [row[name]["mean"] for name in ("argmax", "top_k")]
-        regrets = [f"{each:.4f}" for each in (*found, first["regret"], row["random_search"])]
-        yield LAYOUTBENCH, f"{row['attentions']}", f"`{row['best']}`", *regrets
-        if row["attentions"] == 2:
-            assert len(row["top_k"]["each"]) == 5
-            yield LAYOUTBENCH, f"{found[1]:.4f} +- {row['top_k']['half_width']:.4f}"
 
 
 def replayed() -> Claims:
@@ -349,7 +336,7 @@ def dropout_by_default() -> Claims:
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
     headline, headline_on_another_text, better_recipe, copied, more_kinds, recalled, demo, ranked,
-    searched, within_budgets, replayed, steps, other_times, predicted_times, speeds_of_kinds,
+    searched, replayed, steps, other_times, predicted_times, speeds_of_kinds,
     worth_of_kinds, dropout_by_default,
 )  # fmt: skip
 

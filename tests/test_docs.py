@@ -32,7 +32,7 @@ MADE = {"model/blocks/gate.py", "configs/gate.yaml"}
 # Words at most, as `wc -w` counts them.
 MOST_WORDS = {
     **{"docs/results.md": 1400, "docs/layoutbench.md": 1000, "docs/headline.md": 900},
-    **{"docs/decisions.md": 1450, "CHANGELOG.md": 1200},
+    **{"docs/decisions.md": 1150, "CHANGELOG.md": 700},
     **{"docs/blocks.md": 2050, "docs/benchmarks.md": 1450, "docs/estimators.md": 1050},
     **{"docs/tutorial.md": 1700, "docs/budgets.md": 1200},
     **{"docs/sweeps.md": 850, "docs/choosing.md": 1150},

@@ -173,8 +173,7 @@ class RetrainConfig(Section):
         ge=0,
         lt=1,
         description="Probability that a block is skipped in a step (LayerDrop). The outputs of the "
-        "others are divided by 1 - layer_dropout, so evaluation needs no change. Not used in a "
-        "search: it would act as a second identity candidate with a fixed probability.",
+        "others are divided by 1 - layer_dropout, so evaluation needs no change.",
     )
     optimiser: OptimiserConfig = OptimiserConfig()
     fine_tune: FineTuneConfig | None = Field(

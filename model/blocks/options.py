@@ -158,8 +158,8 @@ Activation = Literal["relu", "relu2", "gelu", "swiglu", "geglu"]
 
 CHUNK = (
     "MLP chunking: the parts in which a feed-forward block computes its tokens, one after another. "
-    "It lowers the peak memory of evaluation, and of training only with run.recompute, without "
-    "which all inner layers are kept for the backward pass. Dropout draws other numbers."
+    "Lowers the peak memory of evaluation, and of training with run.recompute. Dropout draws other "
+    "numbers."
 )
 
 
@@ -300,7 +300,7 @@ class RoutingOptions(PositionOptions):
         ge=1,
         le=2**20,
         description="Keys that a query reads: the latest of its cluster, in a local head the "
-        "latest of all. Its own is one of them; in a cluster it counts only if there is no other.",
+        "latest of all.",
     )
     memory: int = Field(default=LEFT_OUT, ge=0, le=2**20, description="Earlier tokens kept.")
     decay: float = Field(

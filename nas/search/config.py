@@ -33,8 +33,7 @@ class TauConfig(Section):
     schedule: Literal["constant", "linear", "cosine", "exponential", "step", "learnable"] = Field(
         default="linear",
         description="How the temperature goes from start to end. learnable (experimental): tau is "
-        "trained with alpha; that lowers the loss of the mixture, but need not make the search "
-        "decide.",
+        "trained with alpha.",
     )
     start: float = Field(default=1.0, gt=0, description="tau until alpha's first step.")
     end: float = Field(default=0.3, gt=0, description="tau at the last step.")
@@ -123,10 +122,9 @@ class SearchConfig(Section):
     )
     estimator: Literal["auto", Estimator] = Field(
         default="auto",
-        description="How candidates enter a step. soft: all, mixed by a relaxed sample. "
-        "straight_through: all computed, one used in the forward pass. single_path: only the "
-        "sampled one computed. two_path: two computed, the first used. dirichlet: all, mixed by a "
-        "Dirichlet sample of mean pi. spos: one drawn uniformly, alpha untrained unless "
+        description="How candidates enter a step. soft, dirichlet: all, mixed by a sample. "
+        "straight_through: all computed, one used. single_path: only the sampled one. two_path: "
+        "two computed, the first used. spos: one drawn uniformly, alpha untrained unless "
         "alpha.estimator is given. auto: spos for the weights, soft for alpha (soft for both with "
         "alpha.data shared), the best measured (docs/layoutbench.md).",
     )

@@ -69,7 +69,7 @@ class Agreement(Section):
 class Evidence(Section):
     """Why these candidates were chosen."""
 
-    method: str = Field(max_length=200, description="Name of the derivation.")
+    method: str = Field(max_length=20_000, description="Name of the derivation.")
     pi: tuple[dict[str, Share], ...] = Field(
         default=(), description="Final probability of each label, per block; none: not searched."
     )

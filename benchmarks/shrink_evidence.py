@@ -1,9 +1,9 @@
 """What shrinking a trained model is worth beside simple rules and beside training anew.
 
 Of every parent: `derive.py --method shrink` and `compare.py` with rules that drop blocks, as
-docs/shrinking.md has it; then the chosen subset and attention first from scratch, for the steps of
-the recovery and for the parent's and those together, with the teacher and without. What is made
-already is not made again.
+docs/shrinking.md has it; then the layouts of --anew from scratch, for the steps of the recovery and
+for the parent's and those together, with the teacher and without. What is made already is not made
+again.
 
     python -m benchmarks.shrink_evidence train FILE.yaml --parents FOLDER ... --csv FILE
     python -m benchmarks.shrink_evidence report --csv FILE
@@ -48,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     one = commands.named["train"]
     one.add_argument("--parents", nargs="+", type=Path, required=True, metavar="FOLDER")
     one.add_argument("--budget", default="0.65x", help="of the parent's latency")
-    one.add_argument("--scratch", default="", help="attention first of the same cost, by letters")
+    one.add_argument(
+        "--anew", nargs="*", default=[], help="layouts trained from scratch too; chosen: the subset"
+    )
+    one.add_argument("--anew-lr", type=float, help="their learning rate (default: the recovery's)")
     one.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
     for each in commands.named.values():
         each.add_argument("--csv", type=Path, required=True)
@@ -69,7 +72,7 @@ def train(arguments: argparse.Namespace) -> None:
             arguments.run / f"parent-{seed}",
         )
         shrink(experiment, run, arguments.workers)
-        jobs = scratch_jobs(experiment, run, arguments.scratch)
+        jobs = anew_jobs(experiment, run, arguments.anew, arguments.anew_lr)
         with stop.listening():
             missing = [job for job in jobs.values() if training_result(job) is None]
             run_all(missing, workers=arguments.workers, stop=stop, done=lambda job: print(job.name))
@@ -111,20 +114,24 @@ def shrink(experiment: Experiment, run: Path, workers: int) -> None:
                 raise ValueError(f"{script}.py {first}: exit code {code}; start this again")
 
 
-def scratch_jobs(experiment: Experiment, run: Path, attention_first: str) -> dict[str, Job]:
+def anew_jobs(
+    experiment: Experiment, run: Path, layouts: Sequence[str], lr: float | None
+) -> dict[str, Job]:
     """Trainings without the parent's weights, by their names."""
     chosen = load_architecture(run / "architecture.json").letters().replace(" ", "")
     steps = experiment.retrain.steps
     whole = parent_result(Path(str(experiment.retrain.start)))["steps"]
     assert steps is not None
+    rate = {} if lr is None else {"retrain.optimiser.lr": lr}
     jobs = dict[str, Job]()
-    for name, letters in {"the subset": chosen, "attention first": attention_first}.items():
-        for count in (steps, whole + steps) if letters else ():
+    for layout in layouts:
+        for count in (steps, whole + steps):
             for teacher in (True, False):
-                way = f"{name} anew, {count} steps{', taught' if teacher else ''}"
+                way = f"{layout} anew, {count} steps{', taught' if teacher else ''}"
                 alone = ["retrain.start", *([] if teacher else ["retrain.teacher"])]
-                own = with_settings(experiment, {"retrain.steps": count}, alone)
-                folder = run / "scratch" / f"{count}-{'taught' if teacher else 'labels'}"
+                own = with_settings(experiment, {"retrain.steps": count, **rate}, alone)
+                folder = run / "anew" / f"{count}-{'taught' if teacher else 'labels'}"
+                letters = chosen if layout == "chosen" else layout
                 letters = letters.ljust(experiment.model.n_blocks, "i")
                 jobs[way] = layout_job(own, letters, experiment.run.seed, folder)
     return jobs

@@ -61,6 +61,7 @@ def sub_networks(plan: RunPlan, given: Given, options: Sequence[Sequence[int]]) 
     text = hashlib.sha256(b"".join(one.target_BT.numpy().tobytes() for one in batches))
     parts = {
         "parent": given.digest,
+        "candidates": [one.model_dump(mode="json") for one in plan.candidates],
         "tokens": text.hexdigest(),
         "machine": machine(plan.device),
         "sources": source_digest(_SOURCES),

@@ -150,14 +150,16 @@ def test_scores_are_of_text_that_training_would_have_read_next(
     assert [batch.first for batch in scores.batches].count(True) == 1
 
 
-def test_scores_are_kept_for_one_parent_text_machine_and_program(
+def test_scores_are_kept_for_one_parent_text_program_and_what_labels_stand_for(
     parent: Path, experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def key(tokens: int = 256) -> str:
-        texts = (f"retrain.start={parent}", f"derive.shrink.tokens={tokens}")
+    def key(tokens: int = 256, memory: int = 4) -> str:
+        near = f"{{kind: attention, label: near, memory: {memory}}}"
+        texts = (f"retrain.start={parent}", f"derive.shrink.tokens={tokens}",
+                 f"model.candidates=[attention, dense, identity, {near}]")  # fmt: skip
         return scores_of(plan_of(experiment_file, tmp_path / "run", *texts)).kept.key
 
-    keys = [key(512), key()]
+    keys = [key(512), key(memory=5), key()]
     model = load_model(parent)
     with torch.no_grad():
         model.norm.weight.mul_(1.5)
@@ -166,7 +168,7 @@ def test_scores_are_kept_for_one_parent_text_machine_and_program(
     for name in ("machine", "source_digest"):
         monkeypatch.setattr(f"pipeline.sub_networks.{name}", lambda given: "another")
         keys.append(key())
-    assert len(set(keys)) == 5
+    assert len(set(keys)) == 6
     assert key() == keys[-1]
 
 
@@ -241,8 +243,7 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
          "model.candidates: to drop blocks, add identity"),
         (["retrain.start={parent}", "model.n_blocks=6"],
          "retrain.start: has 4 blocks, model.n_blocks 6; give as many"),
-        (["retrain.start={parent}", "model.n_heads=4"],
-         "retrain.start: block 0 ("),
+        (["retrain.start={parent}", "model.n_heads=4"], "retrain.start: block 0 ("),
         (["retrain.start={parent}", "derive.shrink.tokens=1000000"],
          "derive.shrink.tokens: 1000000 and a segment before them are more than"),
         (["retrain.start={parent}", "derive.shrink.best=4"],
@@ -251,8 +252,7 @@ def test_a_model_shrinks_and_its_child_is_retrained_from_it(
          "derive.budget.flops: no layout is within"),
         (["retrain.start={parent}", "derive.budget.flops=1.5x"],
          "derive.least_context 1: the parent itself is within it; give less"),
-        (["retrain.start={parent}", "model.token_shift=true"],
-         "retrain.start: options: "),
+        (["retrain.start={parent}", "model.token_shift=true"], "retrain.start: options: "),
     ],
 )  # fmt: skip
 def test_a_parent_that_cannot_shrink_is_refused_and_nothing_is_written(

@@ -32,7 +32,7 @@ class Dropping:
     @property
     def places(self) -> list[int]:
         """Where a block can be dropped."""
-        return [place for place, _ in self.parent.with_less(self.parent.whole)]
+        return [*self.parent.without_one]
 
     def without(self, places: Sequence[int]) -> Choice:
         """The parent with nothing in these places."""
@@ -94,7 +94,7 @@ def drop_cosine(dropping: Dropping) -> list[Choice]:
 
 def drop_prices(dropping: Dropping) -> list[Choice]:
     """Blocks that raise the KL least when each is dropped alone."""
-    dropped = dict(dropping.parent.with_less(dropping.parent.whole))
+    dropped = dropping.parent.without_one
     found = dropping.parent.distances([*dropped.values()])
     return [dropping.in_order(lambda place: found[dropped[place]].kl_nats)]
 

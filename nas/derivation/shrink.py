@@ -60,6 +60,12 @@ class Parent:
         """The parent itself."""
         return tuple(of_place[0] for of_place in self.options)
 
+    @property
+    def without_one(self) -> dict[int, Choice]:
+        """The parent with nothing in a place, for every place that has a block."""
+        whole, options = self.whole, enumerate(self.options)
+        return {at: (*whole[:at], of[-1], *whole[at + 1 :]) for at, of in options if of[1:]}
+
     def with_less(self, choice: Choice) -> Iterator[tuple[int, Choice]]:
         """The choice with the next option in a place, for every place that has one."""
         for place, of_place in enumerate(self.options):
@@ -252,7 +258,7 @@ def _rows(
 
 def _prices(request: Request, parent: Parent) -> list[Row]:
     """What dropping each block alone costs, and what the block itself does."""
-    dropped = dict(parent.with_less(parent.whole))
+    dropped = parent.without_one
     found = parent.distances([parent.whole, *dropped.values()])
     whole = found[parent.whole].nats.nats_per_token
     return [

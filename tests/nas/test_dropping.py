@@ -67,14 +67,17 @@ def test_what_is_worth_least_alone_goes_first() -> None:
         dropped = {place for place in range(8) if found[place] == "i"}
         assert dropped <= set(order[: len(dropped) + 2])
     assert left("drop_cosine") == left("drop_prices")
+    made = Made("aad", options=OWN)  # less memory costs half of what nothing in the place does
+    made.alone_L[:] = [0.3, 0.4, 0.2]
+    asked = Dropping(made.parent, request_of(made, Limit(FLOPS, 7.0)).allowed, reads)
+    assert dropping.drop_prices(asked) == [(0, 0, 2)]
 
 
 def test_random_subsets_are_others_each_time_and_the_same_again() -> None:
     found = left("drop_random", wanted=4)
     assert len(set(found)) == 4
     assert left("drop_random", wanted=2) == found[:2]
-    all_there_are = left("drop_random", "adad", most=5.0, wanted=50)
-    assert sorted(all_there_are) == ["aiii", "iiai"]
+    assert sorted(left("drop_random", "adad", most=5.0, wanted=50)) == ["aiii", "iiai"]
 
 
 def test_the_last_block_that_reads_earlier_tokens_stays() -> None:

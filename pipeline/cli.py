@@ -225,12 +225,8 @@ def is_run_folder(folder: Path) -> bool:
 def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
     """Yield the experiments that a run directory saved: by pattern, then the lowest seed first."""
     for pattern in patterns:
-        yield from sorted(run.glob(pattern), key=lambda path: _seed_then_name(path.parent))
-
-
-def _seed_then_name(folder: Path) -> tuple[float, str]:
-    digits = folder.name.removeprefix("seed-")
-    return (float(digits) if digits.isdecimal() else float("inf"), str(folder))
+        found = ((path.parent.name, path) for path in run.glob(pattern))
+        yield from (path for _, path in sorted(found, key=lambda pair: (len(pair[0]), *pair)))
 
 
 def add_seeds(parser: Parser, words: str, default: Sequence[int] | None = None) -> None:

@@ -35,9 +35,7 @@ def set_precision(precision: str, device: torch.device) -> str | None:
         ValueError: the device does not have it.
     """
     new = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    if (precision == "tf32" and not new) or (
-        precision == "bfloat16" and device.type == "cuda" and not new
-    ):
+    if not new and (precision == "tf32" or (precision == "bfloat16" and device.type == "cuda")):
         raise ValueError(
             f"run.precision: {precision} needs an NVIDIA GPU of compute capability 8.0 or later, "
             f"and the device is {device}; set run.precision=float32"

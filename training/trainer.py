@@ -12,7 +12,7 @@ from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
 from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
-from training.run_dir import FolderLock, Identity, MetricsFile, claim, record_resume
+from training.run_dir import Identity, MetricsFile, claim, locked, record_resume
 from training.signals import Lost, StopRequest
 from training.state import Batches, Hook, Step, TrainState
 from training.trackers import Opener, Tracker
@@ -55,7 +55,7 @@ class Trainer:
     work: Sequence[float] | None = None
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     metrics_file: MetricsFile = field(init=False)
-    _lock: FolderLock | None = field(init=False, default=None)
+    _held: ExitStack = field(init=False, default_factory=ExitStack)
 
     def open(self) -> None:
         """Take the folder until `close`, also where that fails; go back to its last checkpoint.
@@ -65,7 +65,7 @@ class Trainer:
         """
         if self.ranks.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = FolderLock(self.folder)
+            self._held.enter_context(locked(self.folder))
             claim(self.folder, self.identity, self.files)
             remove_temporary(self.folder)
         self.ranks.wait()
@@ -81,9 +81,7 @@ class Trainer:
 
     def close(self) -> None:
         """Let other processes have the folder, once all that belongs to the phase is written."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        self._held.close()
 
     def run(self, config: RunConfig, heard: Set[str] = frozenset()) -> None:
         """Train to the end; the lines that were heard before are not shown again.
@@ -143,12 +141,8 @@ class Trainer:
         if not step:
             write_whole(self.folder / "environment.json", self.files["environment.json"])
             return self.summary
-        settings = {
-            "micro_batches": config.micro_batches,
-            "ranks": self.ranks.world,
-            "attention": config.attention,
-            "compile": config.compile,
-        }
+        settings = config.model_dump(include={"micro_batches", "attention", "compile"})
+        settings["ranks"] = self.ranks.world
         device = next(self.state.model.parameters()).device
         differences = record_resume(self.folder, device, step, settings)
         text = f"resumes from step {step} of {self.steps}"

@@ -38,7 +38,7 @@ from pipeline.summary import (
 )
 from training.console import bits
 from training.optim import build_optimiser, warmup_steps
-from training.run_dir import FolderLock, claim, is_claimed
+from training.run_dir import claim, is_claimed, locked
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
@@ -310,7 +310,7 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
     Returns a line that says where the model is. ValueError: RUN/model is no model folder of ours.
     """
     target, model, result = run_dir / "model", path.parent / "model", read_object(path)
-    with FolderLock(run_dir, wait=True):
+    with locked(run_dir, wait=True):
         if (target / "result.json").exists():
             before = read_object(target / "result.json")
             if before["name"] == result["name"] and before["seed"] != result["seed"]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from data import Tokenizer, load_tokenizer
 from model.architecture import MODEL, check_model_folder
 from pipeline.cli import INTERPRETER_IN_FILES, is_run_folder, resume_command
-from training.run_dir import read_rows
-from utils.files import append_line, read_object, why_not_ours
+from utils.files import append_line, read_object, read_rows, why_not_ours
 
 if TYPE_CHECKING:
     from model import Architecture

@@ -1,6 +1,5 @@
 """Commands of a run as shell lines, the machine that they ran on, and those that are left."""
 
-import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from report import html
 from report.comparison import Comparison
 from report.layouts import CHOSEN
 from report.run_files import seed_folders, seed_of
-from utils.files import read_object
+from utils.files import read_object, read_rows
 
 _ENOUGH_SEEDS = 3
 _FACTS = ("corpus", "processor", "device", "threads", "torch", "python", "commit")
@@ -64,11 +63,9 @@ def commands_section(run_folder: Path, left: Sequence[str]) -> html.Section:
     for name, folders in {"search seeds": searches, "training seeds": trained}.items():
         if folders:
             facts[name] = ", ".join(map(str, sorted({*map(seed_of, folders)})))
-    given = run_folder / "commands.jsonl"
-    lines = given.read_text(encoding="utf-8").splitlines() if given.exists() else []
     body = html.render(
         "commands.html.j2",
-        made=[json.loads(line)["command"] for line in lines],
+        made=[row["command"] for row in read_rows(run_folder / "commands.jsonl")],
         left=left,
         facts=facts,
         experiment=experiment.relative_to(run_folder) if experiment else None,

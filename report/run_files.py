@@ -3,7 +3,6 @@
 N recorded steps   L slots   C candidates
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from utils.files import read_object
+from utils.files import read_object, read_rows
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,8 @@ def read_trajectory(path: Path) -> Trajectory:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """Read a `metrics.jsonl`: objects with `kind` and `step`; a torn last line is left out."""
-    # Only a writer that was stopped leaves a last line without its end.
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    rows = [json.loads(line) for line in whole.splitlines()]
+    """Read a `metrics.jsonl`: objects with `kind` and `step`."""
+    rows = read_rows(path)
     return pd.DataFrame(rows, columns=None if rows else ["kind", "step"])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from training.run_dir import FolderLock
+from training.run_dir import locked
 from training.trainer import Trainer
 
 _FORK = multiprocessing.get_context("fork")
@@ -77,8 +77,8 @@ def others_may_have(folder: Path) -> bool:
     if child == 0:
         code = 1
         try:
-            FolderLock(folder)
-            code = 0
+            with locked(folder):
+                code = 0
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -16,8 +16,8 @@ import pytest
 import compare
 import derive
 from tests.runs import ROOT, assert_same, last_step, run, settings
-from training.run_dir import read_rows
 from utils.cores import share_of_threads
+from utils.files import read_rows
 
 GIVEN = ("compare.baselines=[interleaved]", "run.figures=false")
 

@@ -136,7 +136,7 @@ def test_another_experiment_in_the_same_place_is_refused(
     before = state_of(searched)
     other = settings("search.tau.end=0.1")
     line = refused(search, capsys, experiment_file, "--run", searched, *other)
-    assert "holds another experiment (search.tau.end is 0.3 there and 0.1 here)" in line
+    assert "holds another experiment (search.tau.end was 0.3, is 0.1)" in line
     assert state_of(searched) == before
 
 

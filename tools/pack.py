@@ -68,8 +68,7 @@ def write_archive(run: Path, out: Path) -> str:
     ValueError where a phase is not done, or `out` is there or inside of the run.
     """
     from pipeline.run_files import COMMANDS, unfinished
-    from training.run_dir import read_rows
-    from utils.files import sha256_of, write_whole
+    from utils.files import read_rows, sha256_of, write_whole
 
     if not run.is_dir():
         raise ValueError(f"{run}: no run directory")
@@ -136,6 +135,7 @@ def read_archive(path: Path) -> tuple[dict[str, bytes], list[str]]:
 def facts(contents: Mapping[str, bytes], run: Path) -> Iterator[str]:
     """What explains other results: program, packages, machine, text, keys of the experiment."""
     from pipeline.compare import FACTS, facts_in
+    from utils.files import unlike
     from utils.strict_yaml import read_yaml
 
     names = (*FACTS, "corpus", "tokenizer")
@@ -152,7 +152,7 @@ def facts(contents: Mapping[str, bytes], run: Path) -> Iterator[str]:
 
 def difference(name: str, was: bytes, path: Path) -> str:
     """The first difference of a result, times excepted; empty where there is none."""
-    from utils.files import sha256_of
+    from utils.files import sha256_of, unlike
 
     if not path.is_file():
         return f"{name}: is missing here"
@@ -167,17 +167,6 @@ def difference(name: str, was: bytes, path: Path) -> str:
         raise ValueError(f"{path}: cannot be read ({error})") from None
     lines = (f"{name}: {', '.join(at)} {words}" for at, words in found if not _TIMES & {*at})
     return next(lines, "")
-
-
-def unlike(was: Any, now: Any, *place: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Places where two contents differ, each with both values in words."""
-    if isinstance(was, list) and isinstance(now, list):
-        was, now = dict(enumerate(was)), dict(enumerate(now))
-    if isinstance(was, dict) and isinstance(now, dict):
-        for key in {**was, **now}:
-            yield from unlike(was.get(key, "absent"), now.get(key, "absent"), *place, str(key))
-    elif repr(was) != repr(now):  # not by ==, for which nan is another nan
-        yield place, f"was {was!s:.80}, is {now!s:.80}"
 
 
 def in_order(names: Collection[str]) -> list[str]:

@@ -117,8 +117,6 @@ def evaluate(
     lost), `mix` a SuperNet's fixed weights. Keys and values are `cached`, or made anew in every
     segment.
     """
-    training = model.training
-    model.eval()
     nats = torch.zeros((), dtype=torch.float64, device=device)
     tokens = raw_bytes = 0
     for batch, nll_BT in _read(model, streams, device, mix, cached=cached):
@@ -128,7 +126,6 @@ def evaluate(
         tokens += scored_N.numel()
         if byte_length_V is not None:
             raw_bytes += int(byte_length_V[scored_N].sum())
-    model.train(training)
     assert tokens == streams.scored, (tokens, streams.scored)
     return Evaluation(
         nats=float(nats),
@@ -143,13 +140,10 @@ def evaluate_cells(
     model: "LanguageModel", streams: Streams, *, device: torch.device, mix: "Mix | None" = None
 ) -> tuple[Tensor, Tensor]:
     """Nats and numbers of scored targets, segments x streams, in float64 on the CPU."""
-    training = model.training
-    model.eval()
     nats, tokens = [], []
     for batch, nll_BT in _read(model, streams, device, mix, cached=True):
         nats.append((nll_BT.double().cpu() * batch.score_BT).sum(dim=1))
         tokens.append(batch.score_BT.sum(dim=1).double())
-    model.train(training)
     return torch.stack(nats), torch.stack(tokens)
 
 
@@ -161,7 +155,8 @@ def _read(
     *,
     cached: bool,
 ) -> Iterator[tuple[EvaluationBatch, Tensor]]:
-    state = None
+    training, state = model.training, None
+    model.eval()
     for group in _groups(streams, model.longest_memory if cached else 0):
         rows, length = group[0].input_BT.shape
         if state is None or group[0].first:
@@ -170,6 +165,7 @@ def _read(
         h_BTD, state, _ = model(ids_BT, state, mix, chunk=length if len(group) > 1 else None)
         nll_BT = model.nll(h_BTD, torch.cat([batch.target_BT for batch in group], dim=1))
         yield from zip(group, torch.split(nll_BT, length, dim=1), strict=True)
+    model.train(training)
 
 
 def _groups(streams: Streams, memory: int) -> Iterator[list[EvaluationBatch]]:

@@ -7,12 +7,13 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from utils.files import append_line, named, read_object, write_whole
+from utils.files import append_line, named, read_object, read_rows, unlike, write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -48,74 +49,46 @@ def is_claimed(folder: Path, identity: Identity) -> bool:
     path = folder / "identity.json"
     if not path.exists():
         return False
-    saved = read_object(path)
-    if saved != json.loads(json.dumps(identity)):
-        raise ValueError(_difference(folder, saved, identity))
+    saved, now = read_object(path), json.loads(json.dumps(identity))
+    if saved != now:
+        raise ValueError(_difference(folder, saved, now))
     return True
 
 
-class FolderLock:
-    """Keeps a second process out of an existing folder for as long as this one lives.
+@contextmanager
+def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep a second process out of an existing folder, for as long as this one lives at most.
 
     The file stays when it is released: who waited for a file that is removed would lock another
     one than who comes later. ValueError: another process has it, and this one does not `wait`.
     """
-
-    def __init__(self, folder: Path, *, wait: bool = False) -> None:
-        path = folder / "lock"
-        with named(path):
-            self._file = path.open("a")
-            try:
-                # Not flock: this one reaches the other machines of a shared folder everywhere.
-                fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                self._file.close()
-                raise ValueError(
-                    f"{folder}: another process is training here; wait for it or use another --run"
-                ) from None
-
-    def __enter__(self) -> "FolderLock":
-        """The lock, which is released at the end of the block."""
-        return self
-
-    def __exit__(self, *ending: object) -> None:
-        """Let others in."""
-        self.release()
-
-    def release(self) -> None:
-        """Let others in."""
-        self._file.close()
+    path = folder / "lock"
+    with named(path):
+        file = path.open("a")
+    with file:
+        try:
+            # Not flock: this one reaches the other machines of a shared folder everywhere.
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise ValueError(
+                f"{folder}: another process is training here; wait for it or use another --run"
+            ) from None
+        yield
 
 
-def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{prefix}{key}.")
-    else:
-        yield prefix.rstrip("."), json.loads(json.dumps(value))
-
-
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    if key not in values:
-        return "not given"
-    value = values[key]
-    return "left out" if value is None else f"{value!s:.200}"
-
-
-def _difference(folder: Path, saved: Any, identity: Identity) -> str:
-    old, new = dict(_flat(saved)), dict(_flat(identity))
-    keys = sorted(key for key in old | new if old.get(key, ...) != new.get(key, ...))
-    shown = [f"{key} is {_shown(old, key)} there and {_shown(new, key)} here" for key in keys[:4]]
-    if "corpus" in keys and set(keys) <= {"corpus", "tokenizer"}:
+def _difference(folder: Path, saved: Any, now: Any) -> str:
+    found = [(".".join(place), words) for place, words in unlike(saved, now)]
+    keys = {key for key, _ in found}
+    if "corpus" in keys <= {"corpus", "tokenizer"}:
         return (
-            f"{folder}: was started with another text (its hash is {_shown(old, 'corpus')[:12]} "
-            f"there and {_shown(new, 'corpus')[:12]} here); use that text again (python-stdlib is "
-            f"the library of the Python that runs, here {platform.python_version()}; tree is every "
-            "file that data.tree chooses), or another --run directory"
+            f"{folder}: was started with another text (its hash was {saved['corpus'][:12]}, is "
+            f"{now['corpus'][:12]}); use that text again (python-stdlib is the library of the "
+            f"Python that runs, here {platform.python_version()}; tree is every file that "
+            "data.tree chooses), or another --run directory"
         )
-    more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
+    more = f", and {len(found) - 4} more" if len(found) > 4 else ""
     return (
-        f"{folder}: holds another experiment ({'; '.join(shown)}{more}); "
+        f"{folder}: holds another experiment ({'; '.join(map(' '.join, found[:4]))}{more}); "
         "repeat the --set of the first time, use another --run directory, or remove this one"
     )
 
@@ -238,14 +211,3 @@ class MetricsFile:
     def rows(self) -> list[dict[str, Any]]:
         """All rows so far."""
         return [] if self.path is None else read_rows(self.path)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of a file that its run may still be writing; none where there is no file.
-
-    A torn last line, left by a kill, is not one.
-    """
-    if not path.exists():
-        return []
-    *lines, _torn = path.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines]

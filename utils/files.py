@@ -144,6 +144,28 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of a file that its run may still be writing; none where there is no file.
+
+    A torn last line, left by a kill, is not one.
+    """
+    if not path.exists():
+        return []
+    *lines, _torn = path.read_bytes().split(b"\n")
+    return [json.loads(line) for line in lines]
+
+
+def unlike(was: Any, now: Any, *place: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Places where two contents of JSON differ, each with both values in words."""
+    if isinstance(was, list) and isinstance(now, list):
+        was, now = dict(enumerate(was)), dict(enumerate(now))
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in {**was, **now}:
+            yield from unlike(was.get(key, "absent"), now.get(key, "absent"), *place, str(key))
+    elif repr(was) != repr(now):  # not by ==, for which nan is another nan
+        yield place, f"was {was!s:.80}, is {now!s:.80}"
+
+
 def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """A header and one line for each row; what is None stays empty."""
     buffer = io.StringIO()

@@ -52,27 +52,13 @@ class Trajectory:
         """Take the rows of an earlier pi.npz back, as far as the state's step.
 
         A kill between pi.npz and its checkpoint leaves rows beyond that step; they are dropped.
-
-        Raises:
-            ValueError: the file is missing or damaged, or its rows are not those of this run.
+        ValueError: the file is missing or damaged, or its rows are not those of this run.
         """
-        try:
-            arrays = load_pi(path)
-            alpha_NLC = arrays.get("alpha", np.zeros(0))[: state.step]
-            now_LC = state.parameters["alpha"].detach().numpy()
-            if alpha_NLC.shape != (state.step, *now_LC.shape):
-                raise ValueError(f"{path}: alpha has shape {alpha_NLC.shape}")
-            if alpha_NLC.dtype != now_LC.dtype or not np.array_equal(alpha_NLC[-1], now_LC):
-                raise ValueError(f"{path}: is of another run")
-            tau_N = arrays["tau"][: state.step]
-            if tau_N.dtype != np.float32 or tau_N[-1] != self._tau(state):
-                raise ValueError(f"{path}: tau is of another run")
-        except ValueError as error:
-            remedy = REMEDY.format(path.parent)
-            raise ValueError(
-                f"{str(error).removesuffix(f'; {remedy}')}; the checkpoint of step {state.step} "
-                f"relies on it: {remedy}"
-            ) from error
+        arrays = load_pi(path)
+        alpha_NLC, tau_N = (arrays[name][: state.step] for name in ("alpha", "tau"))
+        now_LC = state.parameters["alpha"].detach().numpy()
+        if len(alpha_NLC) < state.step or not np.array_equal(alpha_NLC[-1], now_LC):
+            raise ValueError(f"{path}: is of another run; {REMEDY.format(path.parent)}")
         self.alpha, self.tau = list(alpha_NLC), list(tau_N)
 
     def _tau(self, state: TrainState) -> np.float32:

@@ -25,7 +25,7 @@ from pipeline.sweep.plan import (
 from pipeline.sweep.results import clean, finish, objectives, row_of, written_experiments
 from pipeline.sweep.worker import BEGINS, DONE, USELESS, work
 from report.sweep.trials import value_text
-from training.run_dir import FolderLock, claim, is_claimed
+from training.run_dir import claim, is_claimed, locked
 from training.signals import Stopped, StopRequest
 from utils.cores import share_of_threads, usable_cores
 from utils.files import write_whole
@@ -52,7 +52,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
         )
     plan = set_up(experiment, run_dir)
     sweep.own.mkdir(parents=True, exist_ok=True)
-    with FolderLock(sweep.own), reached(sweep.storage):
+    with locked(sweep.own), reached(sweep.storage):
         study = create_study(sweep, plan.inputs())
         if again:
             print(f"{retry_failed(study)} failed trials run again", flush=True)

@@ -38,9 +38,8 @@ from pipeline.retrain import copy_chosen, find_architecture, retrain_all
 from pipeline.run_files import search_folder
 from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
-from training.run_dir import read_rows
 from training.signals import Diverged, Stopped, StopRequest
-from utils.files import read_object, words_of, write_whole
+from utils.files import read_object, read_rows, words_of, write_whole
 from utils.screen import announce
 
 # Exit code of a worker that nothing is left for, and of one for which a second one would not help.

@@ -98,7 +98,7 @@ def test_several_seeds_are_one_command_and_keep_their_model_once(
     assert "already trained: 2 of 2" in shown
     assert shown.count("test perplexity") == 2
     assert f", seed 1 ({folders[1].parent.name})" in shown
-    again = "retrain.steps is 25 there and 24 here"
+    again = "retrain.steps was 25, is 24"
     assert again in refused(retrain.main, capsys, derived, "--set", "retrain.steps=24")
 
 

@@ -182,11 +182,11 @@ def test_probes_of_another_experiment_or_text_are_refused(
         derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL,
         *settings("model.d_model=24"),
     )  # fmt: skip
-    assert "half: holds another experiment (model.d_model is 16 there and 24 here)" in line
+    assert "half: holds another experiment (model.d_model was 16, is 24)" in line
     for text in tmp_path.glob("*.txt"):
         text.write_text(text.read_text() + "More.\n")
     line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL)
-    assert "half: was started with another text (its hash is " in line
+    assert "half: was started with another text (its hash was " in line
 
 
 def test_a_training_that_diverged_counts_and_is_not_begun_again(

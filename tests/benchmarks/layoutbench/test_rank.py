@@ -140,7 +140,7 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
         assert again["groups"][name]["supernet"] == group["supernet"]
     capsys.readouterr()
     said = refused(main, capsys, "rank", run, *SMALL, "--set", "model.dropout=0.3")
-    assert "seed-0: holds another experiment (model.dropout is 0.1 there and 0.3 here)" in said
+    assert "seed-0: holds another experiment (model.dropout was 0.1, is 0.3)" in said
 
 
 def test_what_cannot_be_ranked_is_told_before_anything_trains(

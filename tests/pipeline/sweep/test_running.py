@@ -86,8 +86,8 @@ def test_a_second_start_is_refused_before_it_writes(file: Path, folder: Path) ->
     own = folder / "sweep"
     own.mkdir(parents=True)
     code = (
-        "import sys; from pathlib import Path; from training.run_dir import FolderLock;"
-        "lock = FolderLock(Path(sys.argv[1])); print('has it', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from training.run_dir import locked\n"
+        "with locked(Path(sys.argv[1])): print('has it', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(own)],

@@ -68,11 +68,10 @@ def _difference(run: Run, source: Source, zeros: Zeros, seed: int) -> float:
     return worst
 
 
-def write_manifest(
-    folder: Path, source: Source, graph: GraphModel, file: str, difference: float
-) -> str:
-    """Write the tokenizer and the manifest of a graph's file; returns a line that says what."""
-    source.tokenizer.save(folder)
+def finished(run: Run, source: Source, graph: GraphModel, path: Path) -> list[str]:
+    """Check a graph's file, and write tokenizer and manifest beside it; returns lines to print."""
+    difference = check_program(run, source, graph.zeros)
+    source.tokenizer.save(path.parent)
     own, words = source.architecture, source.architecture.vocabulary_size
     memories = [
         {
@@ -87,7 +86,7 @@ def write_manifest(
     content = {
         "version": 1,
         "model": {"name": own.name, "layout": own.letters()},
-        "file": file,
+        "file": path.name,
         "inputs": [{"name": IDS, "dtype": "int64", "shape": ["batch", "length"]}],
         "outputs": [{"name": LOG_PROBS, "dtype": "float32", "shape": ["batch", "length", words]}],
         "memories": memories,
@@ -101,5 +100,9 @@ def write_manifest(
         "checked": difference,
         "provenance": {**own.provenance, "weights": tensors_digest(source.model.state_dict())},
     }
-    write_whole(folder / FILE, json.dumps(content, indent=1, allow_nan=False) + "\n")
-    return f"{own.name}, layout {own.letters()}: ids and {len(memories)} memories in and out"
+    write_whole(path.with_name(FILE), json.dumps(content, indent=1, allow_nan=False) + "\n")
+    return [
+        f"{own.name}, layout {own.letters()}: ids and {len(memories)} memories in and out",
+        f"differs from the model by at most {difference:.1e} nats",
+        f"{path.name}: {path.stat().st_size / 1e6:,.2f} MB",
+    ]

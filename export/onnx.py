@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from export.graph import GraphModel, Memories
-from export.manifest import IDS, LOG_PROBS, NEXT, Run, check_program, write_manifest
+from export.manifest import IDS, LOG_PROBS, NEXT, Run, finished
 from export.source import Source
 from export.torch_export import exported, graph_of, quiet
 
@@ -38,10 +38,7 @@ def write_folder(source: Source, folder: Path) -> list[str]:
         )
     path = folder / FILE
     path.write_bytes(converted(graph, exported(graph)).SerializeToString())
-    difference = check_program(run_of(path), source, graph.zeros)
-    shape = write_manifest(folder, source, graph, FILE, difference)
-    checked = f"differs from the model by at most {difference:.1e} nats in onnxruntime"
-    return [shape, checked, f"{FILE}: {path.stat().st_size / 1e6:,.2f} MB"]
+    return finished(run_of(path), source, graph, path)
 
 
 def run_of(path: Path) -> Run:

@@ -210,7 +210,7 @@ class Architecture(Section):
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, source: str) -> "Architecture":
+    def from_json(cls, text: str | bytes, source: str) -> "Architecture":
         """The inverse of `to_json`; ValueError has a line for each problem of the text."""
         try:
             return cls.model_validate_json(text, strict=True)
@@ -229,11 +229,7 @@ class Architecture(Section):
 def load_architecture(path: Path | str) -> Architecture:
     """Read an architecture file; ValueError has a line for each problem of the file."""
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    return Architecture.from_json(text, str(path))
+    return Architecture.from_json(path.read_bytes(), str(path))
 
 
 def check_model_folder(folder: Path) -> None:

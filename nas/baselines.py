@@ -112,15 +112,6 @@ class Matching:
             )
         return found
 
-    def short(self, kind: str) -> Baseline:
-        """Interleaved with the most slots that cost no more than the chosen layout, but 3%."""
-        whole = self.interleaved()
-        shorter = (whole[:slots] for slots in range(len(whole), 0, -1))
-        likely = (layout for layout in shorter if self.predicted(layout) <= _MEASURED)
-        named = ((f"interleaved of {len(layout)} blocks", layout) for layout in likely)
-        (one,) = self.baselines(kind, named, equal=False)
-        return replace(one, name=f"interleaved-{len(one.layout)}")
-
 
 def is_equal(share: float) -> bool:
     """Whether a cost is that of the chosen layout, but for the tolerance."""
@@ -174,13 +165,17 @@ def interleaved_short(matching: Matching) -> list[Baseline]:
 
     NoBaseline where the whole of it costs no more, or even one slot costs more.
     """
-    one = matching.short("interleaved_short")
+    whole = matching.interleaved()
+    shorter = (whole[:slots] for slots in range(len(whole), 0, -1))
+    likely = (layout for layout in shorter if matching.predicted(layout) <= _MEASURED)
+    named = ((f"interleaved of {len(layout)} blocks", layout) for layout in likely)
+    (one,) = matching.baselines("interleaved_short", named, equal=False)
     if len(one.layout) == matching.request.slots:
         raise NoBaseline(
             f"interleaved_short: interleaved costs {one.share:.3f}x of the chosen layout's "
             f"{matching.cost}, so nothing is cut"
         )
-    return [one]
+    return [replace(one, name=f"interleaved-{len(one.layout)}")]
 
 
 def interleaved_narrow(matching: Matching) -> list[Baseline]:

@@ -248,6 +248,7 @@ class ModelConfig(ModelOptions):
     )
     candidates: tuple[Candidate, ...] = Field(
         default=("attention", "dense", "identity"),
+        min_length=1,
         validate_default=True,
         description="Kinds that a block can become, each with options and a label if needed.",
     )
@@ -271,8 +272,6 @@ class ModelConfig(ModelOptions):
 
     @model_validator(mode="after")
     def _candidates_fit(self) -> "ModelConfig":
-        if not self.candidates:
-            raise ValueError("candidates: there is none; a block needs at least one")
         if self.tie_blocks is not None and self.tie_blocks >= self.n_blocks:
             raise ValueError(
                 f"tie_blocks: {self.tie_blocks} of {self.n_blocks} blocks ties nothing; leave it "

@@ -152,7 +152,6 @@ def test_numbers_and_defaults_arrive(write):
          "8: model: key 7: a key must be text; quote it or leave it out"),
         ("n_blocks: 4", "n_blocks: [",
          "9:8: while parsing a flow sequence, expected ',' or ']', but got ':'"),
-        ("n_blocks: 4", "\tslots: 4", "7:3: a tab; YAML is indented with spaces"),
         ("n_blocks: 4", '"a\\e[1m\\nb": 4', "7: model.a\\x1b[1m\\nb: unknown key"),
     ],
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """What an experiment says about the run, the optimiser and retraining."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,7 @@ from utils.validation import Section
 
 MOST_EPOCHS = 1e6
 DEFAULT_EPS = {"adamw": 1e-8, "adam": 1e-8, "lamb": 1e-6, "adagrad": 1e-10}
+Beta = Annotated[float, Field(ge=0, lt=1)]
 EPOCHS = "Passes over the training text, in place of steps; fractions are allowed."
 
 
@@ -89,7 +90,7 @@ class OptimiserConfig(Section):
         default="adamw", description="adamw and lamb decouple the weight decay."
     )
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
-    betas: tuple[float, float] = Field(
+    betas: tuple[Beta, Beta] = Field(
         default=(0.9, 0.999), description="Decay rates of adamw, adam and lamb."
     )
     eps: float | None = Field(
@@ -127,8 +128,6 @@ class OptimiserConfig(Section):
         self.refuse_idle(idle, f"kind {self.kind}")
         if self.schedule == "constant":
             self.refuse_idle(["min_lr_ratio"], "schedule constant")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas: must be in [0, 1), found {self.betas}")
         return self
 
 

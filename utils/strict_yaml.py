@@ -97,8 +97,6 @@ def read_yaml(text: str) -> Document:
         root = _Loader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         message = ", ".join(part for part in (error.context, error.problem) if part)
-        if "'\\t'" in message:
-            message = "a tab; YAML is indented with spaces"
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else (1,)
         raise YamlError(message, *place) from None

@@ -87,7 +87,7 @@ def load_wikitext(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     `words` in the notes counts the held-out words with one end of line a line, as papers do:
     word perplexity is exp(total nats / words).
     """
-    archive = fetch(ARCHIVES[config.corpus], paths.downloads, progress=paths.progress)
+    archive = fetch(ARCHIVES[config.corpus], paths.downloads, paths.progress)
     splits = {
         split: ReadAgain(partial(_articles, archive, config.corpus, split)) for split in SPLITS
     }
@@ -102,7 +102,7 @@ def load_hutter(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 
     A border inside a character leaves stray bytes, which come back.
     """
-    archive = fetch(ARCHIVES[config.corpus], paths.downloads, progress=paths.progress)
+    archive = fetch(ARCHIVES[config.corpus], paths.downloads, paths.progress)
     splits = {split: ReadAgain(partial(_part, archive, config.corpus, split)) for split in SPLITS}
     return Corpus(config.corpus, splits, {})
 
@@ -134,12 +134,7 @@ def _part(archive: Path, member: str, split: Split) -> Iterator[Document]:
         yield Document(split, to_text(stream.read(HUTTER_SIZES[split])))
 
 
-def fetch(
-    remote: Remote,
-    folder: Path,
-    *,
-    progress: Callable[[str], None] = lambda message: None,
-) -> Path:
+def fetch(remote: Remote, folder: Path, progress: Callable[[str], None]) -> Path:
     """The checked file, which is downloaded unless it is there; one put there by hand is used.
 
     ValueError where a file of another content lies there, or no address gave the file.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from model import BLOCKS, Candidate, LanguageModel, Layout, SoftmaxConfig, TimedCost, layout_letters
 from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import WORKLOADS, Shapes, time_in_turn
-from utils.files import read_object, write_whole
+from utils.files import read_object, unlike, write_whole
 from utils.screen import say
 from utils.validation import Section
 
@@ -297,14 +297,11 @@ class CostModel:
         if not self.path.exists():
             return CostTable(key=ours, workloads={})
         content = read_object(self.path)
-        theirs = content.get("key", {})
-        for name in sorted(ours.keys() | theirs.keys()):
-            if theirs.get(name) != ours.get(name):
-                was, here = (f"{one.get(name)!s:.80}" for one in (theirs, ours))
-                raise ValueError(
-                    f"{self.path}: measured with {name} {was}, here it is {here}; give "
-                    "costs.table another name, or leave it out to measure here"
-                )
+        for place, words in unlike(content.get("key", {}), ours):
+            raise ValueError(
+                f"{self.path}: of other conditions: {'.'.join(place)} {words}; give costs.table "
+                "another name, or leave it out to measure here"
+            )
         return CostTable.model_validate(content)
 
     def measured(self, workload: str, held_out: int = 0) -> CostTable:

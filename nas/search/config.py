@@ -9,6 +9,7 @@ from nas.costs.config import SearchCostConfig
 from training.config import (
     EPOCHS,
     MOST_EPOCHS,
+    Beta,
     OptimiserConfig,
     check_length,
     check_warmup,
@@ -72,11 +73,11 @@ class AlphaConfig(Section):
         "It may differ from that of the weights unless data is shared, e.g. two_path beside "
         "single_path.",
     )
-    lr: float | Literal["auto"] = Field(
+    lr: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         default="auto",
         description="Peak learning rate; auto: alpha can move 10 in total, at most 0.05 per step.",
     )
-    betas: tuple[float, float] = Field(default=(0.5, 0.999), description="Adam's decay rates.")
+    betas: tuple[Beta, Beta] = Field(default=(0.5, 0.999), description="Adam's decay rates.")
     eps: float = Field(
         default=2e-3,
         gt=0,
@@ -91,10 +92,6 @@ class AlphaConfig(Section):
     def _options_have_an_effect(self) -> "AlphaConfig":
         if self.data != "split":
             self.refuse_idle(["share"], f"data {self.data}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas: must be in [0, 1), found {self.betas}")
-        if self.lr != "auto" and self.lr <= 0:
-            raise ValueError(f"lr: must be above 0 or auto, found {self.lr}")
         return self
 
     @field_validator("estimator", mode="before")
@@ -128,7 +125,7 @@ class SearchConfig(Section):
         "alpha.estimator is given. auto: spos for the weights, soft for alpha (soft for both with "
         "alpha.data shared), the best measured (docs/layoutbench.md).",
     )
-    resample_every: int | Literal["auto"] = Field(
+    resample_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto",
         description="Steps for which one sample is kept; auto: 1 for soft and dirichlet, max(4, "
         "ceil(memory / segment) + 1) for the others. The weights' estimator decides, with "
@@ -144,10 +141,6 @@ class SearchConfig(Section):
         check_length(self.steps, self.epochs)
         if self.steps is not None:
             check_schedules(self, self.steps)
-        if self.resample_every != "auto" and self.resample_every < 1:
-            raise ValueError(
-                f"resample_every: must be at least 1 or auto, found {self.resample_every}"
-            )
         if self.alpha.data == "shared" and self.alpha_estimator != self.weights_estimator:
             raise ValueError(
                 f"alpha.estimator: {self.alpha_estimator} is not the weights' {self.estimator} "

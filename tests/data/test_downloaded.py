@@ -169,7 +169,7 @@ def remote(server: Server, *paths: str) -> Remote:
 def refusal(server: Server, folder: Path, *paths: str) -> str:
     """What is said where no address gives the file."""
     with pytest.raises(ValueError, match="could not be downloaded") as caught:
-        fetch(remote(server, *paths), folder)
+        fetch(remote(server, *paths), folder, print)
     return str(caught.value)
 
 
@@ -181,8 +181,8 @@ def assert_whole(path: Path) -> None:
 
 def test_a_file_is_fetched_once_and_then_used(server: Server, folder: Path) -> None:
     told: list[str] = []
-    assert_whole(fetch(remote(server, "/good"), folder, progress=told.append))
-    assert_whole(fetch(remote(server, "/good"), folder))
+    assert_whole(fetch(remote(server, "/good"), folder, told.append))
+    assert_whole(fetch(remote(server, "/good"), folder, print))
     assert server.asked == ["/good"]
     assert told[0] == f"file.zip: from {server.address('/good')}, at most 0.3 MB"
     assert 1 <= len(told) <= 12
@@ -205,7 +205,7 @@ def test_wrong_content_is_refused_and_removed_and_the_next_address_tried(
     server.answers["/wrong"] = lambda handler: handler.give(200, body, length)
     assert message in refusal(server, folder, "/wrong")
     assert not list(folder.iterdir())
-    assert_whole(fetch(remote(server, "/wrong", "/good"), folder))
+    assert_whole(fetch(remote(server, "/wrong", "/good"), folder, print))
     assert server.asked[1:] == ["/wrong", "/good"]
 
 
@@ -225,7 +225,7 @@ def test_without_a_network_the_message_says_what_to_put_where(folder: Path) -> N
     addresses = (f"http://127.0.0.1:{port}/a/file.zip", "http://no-such-host.invalid/file.zip")
     lost = Remote("file.zip", addresses, sha256="ab" * 32, limit=9)
     with pytest.raises(ValueError, match=r"file\.zip is not here and could not be") as caught:
-        fetch(lost, folder)
+        fetch(lost, folder, print)
     message = str(caught.value)
     assert "Connection refused" in message
     for part in (*addresses, str(folder / "file.zip"), "ab" * 32):
@@ -237,12 +237,12 @@ def test_a_file_put_there_by_hand_is_checked_and_kept(server: Server, folder: Pa
     folder.mkdir(parents=True)
     by_hand = folder / "file.zip"
     by_hand.write_bytes(CONTENT)
-    assert_whole(fetch(remote(server), folder))
+    assert_whole(fetch(remote(server), folder, print))
     for content in (WRONG, CONTENT[:9]):
         by_hand.write_bytes(content)
         with pytest.raises(
             ValueError, match=r"file\.zip: its SHA-256 is .*delete it and run again"
         ):
-            fetch(remote(server, "/good"), folder)
+            fetch(remote(server, "/good"), folder, print)
         assert by_hand.read_bytes() == content
     assert not server.asked

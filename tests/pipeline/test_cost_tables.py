@@ -86,7 +86,7 @@ def test_a_given_table_must_be_of_this_machine_and_what_it_lacks_is_added(
     assert len(clock.asked) == measured + 1, "whole layouts alone"
     line = refused(derive, capsys, searched, *given, *settings("costs.batch=2"))
     assert line == (
-        f"{cached}: measured with batch 1, here it is 2; give costs.table another name, or "
+        f"{cached}: of other conditions: batch was 1, is 2; give costs.table another name, or "
         "leave it out to measure here"
     )
     derived(searched, *given, *settings("derive.budget.decode=0.7x"))

@@ -36,9 +36,16 @@ def settings(*texts: str) -> list[str]:
     return [part for text in texts for part in ("--set", text)]
 
 
+def own_texts(folder: Path) -> list[str]:
+    """Settings of an experiment on the texts in a folder."""
+    texts = (f"{split}: {(folder / split).as_posix()}.txt" for split in ("train", "valid", "test"))
+    return ["data.corpus=files", f"data.files={{{', '.join(texts)}}}"]
+
+
 def code_of(script: Any, *arguments: Any) -> int:
+    """The exit code of a script, or of a function that takes a command line."""
     try:
-        return int(script.main([str(argument) for argument in arguments]))
+        return int(getattr(script, "main", script)([str(argument) for argument in arguments]))
     except SystemExit as stop:
         return int(stop.code or 0)
 

@@ -13,21 +13,17 @@ import search
 from model import Architecture, load_architecture, load_model
 from model.cutoffs import optimal_cutoffs
 from pipeline.derive import derive as derive_layout
-from pipeline.experiment import load_experiment
-from pipeline.plan import RunPlan, set_up
+from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_trainer
+from tests.pipeline.conftest import plan_of
 from tests.runs import run
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 
 
-def bench_of(file: Path, folder: Path, *settings: str) -> RunPlan:
-    return set_up(load_experiment(file, settings), folder)
-
-
 @pytest.fixture
 def bench(experiment_file: Path, tmp_path: Path) -> RunPlan:
-    return bench_of(experiment_file, tmp_path / "run", AUTO)
+    return plan_of(experiment_file, tmp_path / "run", AUTO)
 
 
 def wanted(bench: RunPlan) -> tuple[int, ...]:
@@ -62,13 +58,13 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
 
 
 def test_a_given_architecture_keeps_its_own_cutoffs(bench: RunPlan, experiment_file: Path) -> None:
-    trainer = retrain_trainer(bench, interleaved(bench_of(experiment_file, bench.run_dir)))
+    trainer = retrain_trainer(bench, interleaved(plan_of(experiment_file, bench.run_dir)))
     assert "softmax: cutoffs [20, 60], " in trainer.summary
 
 
 def test_an_architecture_has_the_numbers(bench: RunPlan, experiment_file: Path) -> None:
     architecture = interleaved(bench)
-    same = interleaved(bench_of(experiment_file, bench.run_dir, numbers(bench)))
+    same = interleaved(plan_of(experiment_file, bench.run_dir, numbers(bench)))
     assert architecture.softmax == same.softmax
     assert architecture.softmax.cutoffs == wanted(bench)
     assert architecture.costs == same.costs
@@ -85,7 +81,7 @@ def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
     run(derive, folder)
     run(retrain, folder)
     run(compare, folder)
-    bench = bench_of(folder / "search/seed-0/experiment.yaml", folder)
+    bench = plan_of(folder / "search/seed-0/experiment.yaml", folder)
     assert bench.experiment.model.softmax.cutoffs == "auto"
     architecture = load_architecture(folder / "architecture.json")
     assert architecture.softmax.cutoffs == wanted(bench)

@@ -11,14 +11,13 @@ from typing import cast
 import pytest
 import torch
 
-from data.tokenizers import TOKENIZERS
-from data.tokenizers.tokenizer import Tokenizer
-from model import BLOCKS, Architecture, ModelConfig, SoftmaxConfig, build_model, save_model
+from model import BLOCKS, ModelConfig
 from model.blocks.base import Block
 from model.ops import NO_DROPOUT
 from pipeline.experiment import load_experiment
-from tests.model.tiny import D_MODEL, candidate
+from tests.model.tiny import candidate
 from tests.runs import ROOT, Capture
+from tests.tools.test_evaluate import save_folder
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 # Dated: they speak of commits whose modules had other names.
@@ -132,21 +131,11 @@ def test_python_and_experiments_are_readable(page: Path, tmp_path: Path) -> None
 def test_the_models_of_the_pages_load_and_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    tokenizer = Tokenizer(TOKENIZERS["bytes"].load(b"", False))
-    architecture = Architecture(
-        name="x",
-        d_model=D_MODEL,
-        blocks=(candidate("attention"), candidate("dense")),
-        softmax=SoftmaxConfig(),
-        vocabulary_size=tokenizer.vocabulary_size,
-        tokenizer={"digest": tokenizer.digest},
-    )
     monkeypatch.chdir(tmp_path)
     pages = {"docs/tutorial.md": "my", "docs/models.md": "quickstart"}
     for page, name in pages.items():
         folder = tmp_path / "runs" / name / "model"
-        save_model(folder, build_model(architecture), architecture)
-        tokenizer.save(folder)
+        save_folder(folder, candidate("attention"), candidate("dense"))
         (source,) = (text for text in blocks(ROOT / page, "python") if "load_model" in text)
         exec(compile(source, page, "exec"), {})
         assert capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 import derive
 import retrain
 from pipeline.experiment import load_experiment
-from tests.runs import ROOT, run, settings
+from tests.runs import ROOT, own_texts, run, settings
 
 KNOWN = sorted(
     path for path in (ROOT / "configs").glob("*.yaml") if "method: layout" in path.read_text()
@@ -28,18 +28,12 @@ SMALL = [
 def test_a_known_layout_scaled_down_trains_without_a_search(
     experiment_file: Path, tmp_path: Path, path: Path
 ) -> None:
-    texts = ", ".join(
-        f"{split}: {(experiment_file.parent / split).as_posix()}.txt"
-        for split in ("train", "valid", "test")
-    )
     experiment = load_experiment(path)
     last_stage = [] if experiment.retrain.fine_tune is None else ["retrain.fine_tune.steps=3"]
     assert experiment.derive.layout is not None
     first_two = "".join(experiment.derive.layout.split()[:2])
-    options = settings(
-        *(*SMALL, *last_stage),
-        *("data.corpus=files", f"data.files={{{texts}}}", f"derive.layout={first_two}"),
-    )
+    texts = own_texts(experiment_file.parent)
+    options = settings(*SMALL, *last_stage, *texts, f"derive.layout={first_two}")
     folder = tmp_path / "run"
     run(derive, path, "--run", folder, *options)
     run(retrain, folder)

@@ -9,7 +9,7 @@ import compare
 import derive
 import retrain
 import search
-from tests.runs import ROOT, run, settings
+from tests.runs import ROOT, own_texts, run, settings
 
 SMALL = [
     "run={log_every: 5, validate_every: 10, checkpoint_every: 10, threads: 1, device: cpu}",
@@ -34,13 +34,8 @@ OF_THE_PAPER = [*BOTH, "search.steps=40", "retrain.steps=30"]
 def test_a_known_search_scaled_down_runs_through_all_phases(
     experiment_file: Path, tmp_path: Path, name: str, texts: list[str]
 ) -> None:
-    folder_of_texts = experiment_file.parent.as_posix()
-    paths = ", ".join(
-        f"{split}: {folder_of_texts}/{split}.txt" for split in ("train", "valid", "test")
-    )
-    files = ["data.corpus=files", f"data.files={{{paths}}}"]
     folder = tmp_path / "run"
-    options = settings(*SMALL, *files, *texts)
+    options = settings(*SMALL, *own_texts(experiment_file.parent), *texts)
     run(search, ROOT / f"configs/{name}.yaml", "--run", folder, *options)
     for script in (derive, retrain, compare):
         run(script, folder)

@@ -118,11 +118,11 @@ class _File:
         elif name in known.imported:
             origin, original = known.imported[name]
             if origin.split(".")[0] in _OURS:
-                if original != name:
-                    raise ValueError(f"{module}: {original} is imported as {name}")
+                assert original == name, f"{module}: {original} is imported as {name}"
                 self._follow(origin, name)
-            elif self.outside.setdefault(name, (origin, original)) != (origin, original):
-                raise ValueError(f"{name}: means one thing in {module} and another elsewhere")
+            else:
+                known_as = self.outside.setdefault(name, (origin, original))
+                assert known_as == (origin, original), f"{name}: means another thing in {module}"
 
 
 def _names_used(node: ast.AST) -> Iterator[str]:
@@ -174,8 +174,8 @@ def modelling_source(kinds: Iterable[str]) -> str:
         if module not in file.needed:
             continue
         for name in sorted(file.needed[module]):
-            if owners.setdefault(name, module) != module:
-                raise ValueError(f"{name}: is defined in {owners[name]} and in {module}")
+            owner = owners.setdefault(name, module)
+            assert owner == module, f"{name}: is defined in {owner} and in {module}"
         parts.append(_banner(module))
         parts += _definitions(file, module)
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"

@@ -44,6 +44,9 @@ def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, 
     assert (config.tokenizer.ids is None) == (kind == "given")
     assert ready.tokenizer.losses == ()
     assert ready.notes["unknown"] == dict.fromkeys(SPLITS, 0)
+    counts_V = np.bincount(ready.tokens["train"], minlength=ready.tokenizer.vocabulary_size)
+    assert np.array_equal(ready.counts_V, counts_V)
+    assert (np.diff(counts_V) <= 0).all(), "ids are ranked by training counts"
     for split in SPLITS:
         raw = (tmp_path / f"{split}.txt").read_bytes()
         tokens = ready.tokens[split]
@@ -53,14 +56,6 @@ def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, 
         assert ready.tokenizer.decode_bytes(tokens) == raw
         assert ready.tokenizer.byte_length_V[tokens].sum() == len(raw)
         assert np.array_equal(tokens[1:], ready.tokenizer.encode(raw.decode()))
-
-
-def test_ids_are_ranked_by_training_counts(own_files: DataConfig, tmp_path: Path) -> None:
-    ready = prepare(own_files, tmp_path, tmp_path / "cache")
-    counts_V = np.bincount(ready.tokens["train"], minlength=340)
-    assert np.array_equal(ready.counts_V, counts_V)
-    assert (np.diff(counts_V) <= 0).all()
-    assert counts_V[ready.tokenizer.doc_id] == 1
 
 
 def test_the_tokenizer_learns_from_the_training_split_only(

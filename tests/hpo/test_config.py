@@ -51,14 +51,12 @@ def test_options_of_another_kind_are_refused(section, options):
         ({}, "trials: missing; sampler tpe"),
         ({"trials": 3, "sampler": {"kind": "grid"}}, "trials: sampler grid runs all"),
         ({"trials": 3, "objectives": ("flops",)}, "objectives: flops need no training"),
-        ({"trials": 3, "objectives": ("flops", "parameters")}, "objectives: flops, parameters"),
         ({"trials": 3, "objectives": ("onehot", "onehot")}, "objectives: must differ"),
         ({"trials": 3, "seeds": (1, 1)}, "seeds: must differ, found 1 twice"),
         ({"trials": 3, "pruner": {"kind": "median"}, "objectives": ("onehot", "flops")},
          "found 1 seeds and 2 objectives"),
         ({"trials": 3, "pruner": {"kind": "median"}, "seeds": (1, 2)}, "found 2 seeds and 1"),
         ({"trials": 3, "storage": "journal"}, "expected a URL"),
-        ({"trials": 3, "storage": "x.db"}, "storage"),
         ({"trials": 3, "space": {}}, "space"),
         ({"trials": 3, "grace_s": 9}, "grace_s"),
     ],
@@ -66,15 +64,3 @@ def test_options_of_another_kind_are_refused(section, options):
 def test_a_sweep_that_contradicts_itself_is_refused(options, words):
     with pytest.raises(ValidationError, match=words):
         SweepConfig(**{"space": SPACE, **options})
-
-
-def test_what_is_right_is_accepted():
-    grid = SweepConfig(space=SPACE, sampler={"kind": "grid"})
-    assert grid.trials is None
-    for url in (
-        "postgresql://u:p@h/db",
-        "postgresql+psycopg2://h/db",
-        "sqlite:///x.db",
-    ):
-        assert SweepConfig(space=SPACE, trials=3, storage=url).storage == url
-    assert SweepConfig(space=SPACE, trials=3, grace_s=10).grace_s == 10

@@ -22,7 +22,7 @@ from hpo.study import (
     set_aside,
     wait_for_a_trial,
 )
-from tests.postgres_server import PostgresServer, postgres, postgres_session
+from tests.postgres_server import postgres, postgres_session
 
 __all__ = ["postgres", "postgres_session"]
 
@@ -153,17 +153,14 @@ while (number := study.ask().user_attrs.get(NUMBER)) is not None:
 
 
 @pytest.mark.slow
-def test_processes_take_distinct_trials_from_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_server", [False, True])
+def test_processes_take_distinct_trials(
+    tmp_path: Path, request: pytest.FixtureRequest, on_server: bool
+) -> None:
     """Optuna alone gives one trial of SQLite to two that ask at once."""
-    _claimed_once(f"sqlite:///{tmp_path / 'study.db'}")
-
-
-@pytest.mark.slow
-def test_processes_take_distinct_trials_from_a_server(postgres: PostgresServer) -> None:
-    _claimed_once(postgres.database())
-
-
-def _claimed_once(url: str, trials: int = 60, processes: int = 3) -> None:
+    url, trials = f"sqlite:///{tmp_path / 'study.db'}", 60
+    if on_server:
+        url = request.getfixturevalue("postgres").database()
     study = optuna.create_study(storage=open_storage(url, 10, 1), study_name="s")
     fill(study, [{}] * trials)
     workers = [
@@ -173,7 +170,7 @@ def _claimed_once(url: str, trials: int = 60, processes: int = 3) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for _ in range(processes)
+        for _ in range(3)
     ]
     for worker in workers:
         assert worker.stdout is not None

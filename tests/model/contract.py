@@ -96,7 +96,7 @@ def _equal(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12 * size)
 
 
-def delta_has_the_shape_of_the_segment(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def delta_has_the_shape_of_the_segment(made: Candidate, options: ModelOptions) -> None:
     """And the auxiliary loss is one number, or none."""
     block = slot_of(made, options=options).block(made.label)
     rows = block.memory_rows
@@ -106,7 +106,7 @@ def delta_has_the_shape_of_the_segment(made: Candidate, options: ModelOptions = 
     assert aux is None or aux.dim() == 0
 
 
-def no_position_sees_a_later_one(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def no_position_sees_a_later_one(made: Candidate, options: ModelOptions) -> None:
     """Other numbers from any position on change nothing before it, and something behind it."""
     slot, x_BTD = slot_of(made, options=options).eval(), normal(2, 7, D_MODEL)
     for first_changed in range(1, 7):
@@ -117,7 +117,7 @@ def no_position_sees_a_later_one(made: Candidate, options: ModelOptions = NO_OPT
         assert not torch.equal(before[:, first_changed:], after[:, first_changed:])
 
 
-def what_mixes_tokens_says_so(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def what_mixes_tokens_says_so(made: Candidate, options: ModelOptions) -> None:
     """Rules of derivations ask the registry which kinds stand in the place of attention."""
     # By the option token_shift every slot mixes them.
     assert options.token_shift or mixes_tokens(made) <= BLOCKS[made.kind].mixes_tokens
@@ -133,7 +133,7 @@ def mixes_tokens(made: Candidate) -> bool:
     return bool(moved_BTD.detach().abs().max() > 1e-9)
 
 
-def streams_do_not_see_each_other(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def streams_do_not_see_each_other(made: Candidate, options: ModelOptions) -> None:
     """Another stream in the batch changes nothing."""
     slot, x_BTD = slot_of(made, options=options).eval(), normal(3, 4, D_MODEL)
     other_BTD = x_BTD.clone()
@@ -142,7 +142,7 @@ def streams_do_not_see_each_other(made: Candidate, options: ModelOptions = NO_OP
     _equal(before[[0, 2]], after[[0, 2]])
 
 
-def segments_do_not_matter(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def segments_do_not_matter(made: Candidate, options: ModelOptions) -> None:
     """A stream cut anyhow gives what one long pass gives, as in training and as in evaluation.
 
     Where the memory is long enough.
@@ -158,7 +158,7 @@ def segments_do_not_matter(made: Candidate, options: ModelOptions = NO_OPTIONS) 
 
 
 @torch.no_grad()
-def segments_may_be_read_at_once(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def segments_may_be_read_at_once(made: Candidate, options: ModelOptions) -> None:
     """In an evaluation several segments at once are the same segments one after the other."""
     model, ids_BT = language_model([[made]] * 2, options=options), tokens(2, LENGTH)
     for chunk in (2, 5):
@@ -170,7 +170,7 @@ def segments_may_be_read_at_once(made: Candidate, options: ModelOptions = NO_OPT
         _equal(torch.cat(parts, dim=1), wanted_BTD)
 
 
-def a_stream_is_reset_alone(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def a_stream_is_reset_alone(made: Candidate, options: ModelOptions) -> None:
     """The others go on, and it begins as if it had seen nothing."""
     model, ids_BT = language_model([[made]] * 2, options=options), tokens(2, 9)
     for cached in (False, True):
@@ -183,9 +183,7 @@ def a_stream_is_reset_alone(made: Candidate, options: ModelOptions = NO_OPTIONS)
             _equal(h_BTD[1], begun_BTD[1])
 
 
-def no_gradient_flows_into_earlier_segments(
-    made: Candidate, options: ModelOptions = NO_OPTIONS
-) -> None:
+def no_gradient_flows_into_earlier_segments(made: Candidate, options: ModelOptions) -> None:
     """What streams carry has no gradient, so that a step costs what one segment costs."""
     model, ids_BT = language_model([[made]] * 2, options=options, tied=False), tokens(2, 8) % 5
     ids_BT[:, 4:] += 5
@@ -200,9 +198,7 @@ def no_gradient_flows_into_earlier_segments(
     assert not any(tensor.requires_grad for tensor in state.tensors().values())
 
 
-def an_evaluation_draws_no_random_number(
-    made: Candidate, options: ModelOptions = NO_OPTIONS
-) -> None:
+def an_evaluation_draws_no_random_number(made: Candidate, options: ModelOptions) -> None:
     """And repeats itself to the bit; nothing of the model changes."""
     dropout = Dropout(residual=0.5, attention=0.5, dense=0.5)
     model = language_model([[made]] * 2, dropout=dropout, options=options).eval()
@@ -213,9 +209,7 @@ def an_evaluation_draws_no_random_number(
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
 
 
-def a_finite_gradient_reaches_every_parameter(
-    made: Candidate, options: ModelOptions = NO_OPTIONS
-) -> None:
+def a_finite_gradient_reaches_every_parameter(made: Candidate, options: ModelOptions) -> None:
     """And it is not 0, with the auxiliary loss and weights as they are after a step."""
     model = language_model([[made]], options=options)
     model.after_step(lambda tensors: None)
@@ -232,9 +226,7 @@ def a_finite_gradient_reaches_every_parameter(
         assert parameter.grad.abs().max() > 0, name
 
 
-def declared_flops_are_those_that_torch_counts(
-    made: Candidate, options: ModelOptions = NO_OPTIONS
-) -> None:
+def declared_flops_are_those_that_torch_counts(made: Candidate, options: ModelOptions) -> None:
     """Matrix products of the forward pass of a segment behind its memory.
 
     Where it depends on the weights how many they are, no weights have more.
@@ -259,7 +251,7 @@ def _counted_flops(slot: Slot, batch: int, segment: int) -> int:
 
 
 def a_one_hot_supernet_slot_is_the_model_derived_from_it(
-    made: Candidate, options: ModelOptions = NO_OPTIONS
+    made: Candidate, options: ModelOptions
 ) -> None:
     """Over three segments, whether the others are left out or have a weight of 0."""
     others = [
@@ -286,9 +278,7 @@ def a_one_hot_supernet_slot_is_the_model_derived_from_it(
             _equal(h_BTD, wanted_BTD)
 
 
-def what_streams_carry_returns_from_a_file(
-    made: Candidate, options: ModelOptions = NO_OPTIONS
-) -> None:
+def what_streams_carry_returns_from_a_file(made: Candidate, options: ModelOptions) -> None:
     """A state goes through named tensors and back, also in two parts."""
     model, ids_BT = language_model([[made]] * 2, options=options), tokens(3, 8)
     _, state, _ = model(ids_BT[:, :4], model.initial_state(3))
@@ -299,7 +289,7 @@ def what_streams_carry_returns_from_a_file(
     _equal(model(ids_BT[:, 4:], joined)[0], wanted_BTD)
 
 
-def a_loaded_model_is_whole(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def a_loaded_model_is_whole(made: Candidate, options: ModelOptions) -> None:
     """It moves to a device and computes the same, also with buffers that are in no file."""
     model = language_model([[made]] * 2, options=options)
     with torch.device("meta"):
@@ -320,7 +310,7 @@ def a_loaded_model_is_whole(made: Candidate, options: ModelOptions = NO_OPTIONS)
     _equal(read(loaded, ids_BT, 4), read(model, ids_BT, 4))
 
 
-def bfloat16_is_near_float32(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+def bfloat16_is_near_float32(made: Candidate, options: ModelOptions) -> None:
     """Under autocast: what a block adds is, with the tokens' choices, and gradients are finite."""
     for seed in range(4):
         block = slot_of(made, options=options).float().block(made.label)

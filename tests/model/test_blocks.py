@@ -11,6 +11,7 @@ import torch
 
 from model import BLOCKS, Candidate, Dropout, reads_context
 from model.blocks.dense import DenseBlock
+from model.config import NO_OPTIONS
 from model.slot import Slot
 from model.state import Segment
 from tests.model.contract import CONTRACT, mixes_tokens, slot_of
@@ -81,8 +82,8 @@ every_kind = pytest.mark.parametrize("made", CANDIDATES.values(), ids=CANDIDATES
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 @every_kind
-def test_the_contract(check: Callable[[Candidate], None], made: Candidate) -> None:
-    check(made)
+def test_the_contract(check: Callable[..., None], made: Candidate) -> None:
+    check(made, NO_OPTIONS)
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

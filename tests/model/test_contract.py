@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model import BLOCKS, Candidate
+from model import BLOCKS, Candidate, ModelOptions
 from model.blocks import BlockKind, BlockOptions
 from model.blocks.base import linear
 from model.blocks.options import Label
+from model.config import NO_OPTIONS
 from model.state import Segment
 from tests.model import contract
 from tests.model.tiny import candidate
@@ -54,7 +55,7 @@ class SeesTheFuture(SampleBlock):
 
 
 class SeesEarlierTokens(SampleBlock):
-    """A sum over the segment so far, which the registry does not know of."""
+    """A sum over the segment so far, which the registry does not know of, and nothing carries."""
 
     def read(self, c_BSD: Tensor) -> Tensor:
         return c_BSD.cumsum(dim=1)
@@ -65,13 +66,6 @@ class SeesOtherStreams(SampleBlock):
 
     def read(self, c_BSD: Tensor) -> Tensor:
         return c_BSD - c_BSD.mean(dim=0, keepdim=True)
-
-
-class ForgetsAtTheSegmentsBegin(SampleBlock):
-    """A sum that is not carried on."""
-
-    def read(self, c_BSD: Tensor) -> Tensor:
-        return c_BSD.cumsum(dim=1)
 
 
 class RemembersOtherStreams(SampleBlock):
@@ -171,12 +165,13 @@ class ChoosesByRoundedProducts(SampleBlock):
         return torch.where((1000 * score_BS1) % 2 < 1, c_BSD, -c_BSD)
 
 
-BROKEN: tuple[tuple[type[SampleBlock], Callable[[Candidate], None]], ...] = (
+Check = Callable[[Candidate, ModelOptions], None]
+BROKEN: tuple[tuple[type[SampleBlock], Check], ...] = (
     (HasAnotherShape, contract.delta_has_the_shape_of_the_segment),
     (SeesTheFuture, contract.no_position_sees_a_later_one),
     (SeesEarlierTokens, contract.what_mixes_tokens_says_so),
     (SeesOtherStreams, contract.streams_do_not_see_each_other),
-    (ForgetsAtTheSegmentsBegin, contract.segments_do_not_matter),
+    (SeesEarlierTokens, contract.segments_do_not_matter),
     (SeesWhereSegmentsOfAnEvaluationEnd, contract.segments_may_be_read_at_once),
     (RemembersOtherStreams, contract.a_stream_is_reset_alone),
     (CarriesAGradient, contract.no_gradient_flows_into_earlier_segments),
@@ -204,17 +199,15 @@ def test_every_check_is_broken_by_a_block() -> None:
 
 
 @pytest.mark.parametrize("check", contract.CONTRACT, ids=lambda check: check.__name__)
-def test_a_plain_block_holds_it(
-    monkeypatch: pytest.MonkeyPatch, check: Callable[[Candidate], None]
-) -> None:
-    check(register(monkeypatch, SampleBlock))
+def test_a_plain_block_holds_it(monkeypatch: pytest.MonkeyPatch, check: Check) -> None:
+    check(register(monkeypatch, SampleBlock), NO_OPTIONS)
 
 
 @pytest.mark.parametrize(("block", "check"), BROKEN, ids=lambda value: value.__name__)
 def test_a_block_that_breaks_it_is_found(
     monkeypatch: pytest.MonkeyPatch,
     block: type[SampleBlock],
-    check: Callable[[Candidate], None],
+    check: Check,
 ) -> None:
     with pytest.raises(AssertionError):
-        check(register(monkeypatch, block))
+        check(register(monkeypatch, block), NO_OPTIONS)

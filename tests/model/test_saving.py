@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,6 @@ from model import (
 from model.saving import _digest, tensors_digest
 from tests.model.test_architecture import architecture
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, randomise, tokens
-
-ROOT = Path(__file__).parents[2]
 
 
 def pair(*, dtype: torch.dtype = torch.float32, **softmax: Any) -> tuple[LanguageModel, Any]:
@@ -142,23 +138,6 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(saved: Path, value: floa
     net.norm.bias.data[0] = value
     with pytest.raises(ValueError, match=r"model: norm\.bias: holds nan or inf"):
         save_model(saved, net, architecture)
-
-
-def test_a_model_loads_where_only_this_package_can_be_imported(saved: Path) -> None:
-    code = (
-        "import sys\n"
-        "for name in ('nas', 'training', 'data', 'report', 'export', 'hpo', 'pipeline'):\n"
-        "    sys.modules[name] = None\n"
-        "from model import load_model\n"
-        f"model = load_model({str(saved)!r})\n"
-        "import torch\n"
-        "h, _, _ = model(torch.zeros(1, 3, dtype=torch.int64), model.initial_state(1))\n"
-        "print(tuple(h.shape))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "(1, 3, 8)\n"), done.stderr
 
 
 @pytest.mark.parametrize(

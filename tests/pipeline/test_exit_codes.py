@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -35,23 +36,15 @@ def fill() -> None:
     WeightStep.__call__ = called  # type: ignore[method-assign]
 
 
-def too_much() -> None:
-    torch.zeros(2**48)
+TOO_MUCH = {
+    "too much": lambda: torch.zeros(2**48),
+    "far too much": lambda: torch.zeros(2**62),
+    "on a GPU": Mock(side_effect=torch.OutOfMemoryError(FULL)),
+    "in Python": Mock(side_effect=MemoryError),
+}
 
 
-def far_too_much() -> None:
-    torch.zeros(2**62)
-
-
-def on_a_gpu() -> None:
-    raise torch.OutOfMemoryError(FULL)
-
-
-def in_python() -> None:
-    raise MemoryError
-
-
-@pytest.mark.parametrize("allocate", [too_much, far_too_much, on_a_gpu, in_python])
+@pytest.mark.parametrize("allocate", TOO_MUCH.values(), ids=TOO_MUCH)
 def test_where_memory_runs_out_one_line_says_what_saves_it(capsys: Capture, allocate: Any) -> None:
     with pytest.raises(SystemExit) as stop, user_errors():
         allocate()

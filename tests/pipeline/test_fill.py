@@ -9,10 +9,10 @@ import derive
 import retrain
 from model import load_architecture, load_model
 from nas.baselines import GRAIN, with_width
-from nas.costs.model import REFERENCE, CostModel
+from nas.costs.model import REFERENCE
 from pipeline.costs import cost_model
 from tests import tiny
-from tests.pipeline.conftest import plan_of_run
+from tests.pipeline.conftest import Clock, plan_of_run
 from tests.runs import refused, run, settings
 
 ATTENTION, DENSE, IDENTITY = tiny.candidates("attention", "dense", "identity")
@@ -71,41 +71,37 @@ def _interleaved(plan: Any) -> list[Any]:
     return [kinds["attention"], kinds["dense"]] * 2
 
 
-class Clock:
+@pytest.fixture
+def clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """1 ms for attention, a millisecond for each 48 of d_ffn, more than linear beyond 100."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.layouts: list[list[str]] = []
-        monkeypatch.setattr(CostModel, "times_ms", lambda self_, *rest: self.times_ms(*rest))
-
-    def times_ms(self, workload: str, layouts: Any) -> dict[str, float]:
-        self.layouts.append(list(layouts))
-        return {name: 0.4 + sum(map(self._slot, layout)) for name, layout in layouts.items()}
-
-    @staticmethod
-    def _slot(slot: Any) -> float:
+    def slot_ms(slot: Any) -> float:
         if slot.kind == "dense":
-            return slot.d_ffn / 48 + max(0, slot.d_ffn - 100) / 40
+            return float(slot.d_ffn / 48 + max(0, slot.d_ffn - 100) / 40)
         return 1.0 if slot.kind == "attention" else 0.01
+
+    def true_ms(layout: Any) -> float:
+        return 0.4 + sum(map(slot_ms, layout))
+
+    monkeypatch.setattr("tests.pipeline.conftest.true_ms", true_ms)
+    return clock
 
 
 def test_a_limited_time_is_filled_until_it_holds_when_measured(
-    searched: Path, monkeypatch: pytest.MonkeyPatch
+    searched: Path, clock: Clock
 ) -> None:
-    clock = Clock(monkeypatch)
     architecture = derived(searched, "derive.method=layout", "derive.layout=d d i i",
                            "derive.budget.latency=6ms")  # fmt: skip
     (timed,) = architecture.costs.times
     assert timed.most_ms == 6.0
     assert 4.5 < timed.ms <= 6.0
     # By the line through 24 and 48 it would be wider than 100, where it is over.
-    assert len([names for names in clock.layouts if REFERENCE in names]) >= 4
+    assert len([names for names in clock.asked if REFERENCE in names]) >= 4
 
 
 def test_where_several_limits_are_given_the_first_that_is_reached_counts(
-    searched: Path, monkeypatch: pytest.MonkeyPatch
+    searched: Path, clock: Clock
 ) -> None:
-    Clock(monkeypatch)
     method = ("derive.method=layout", "derive.layout=d d i i")
     alone = derived(searched, *method, "derive.budget.latency=6ms")
     both = derived(searched, *method, "derive.budget.latency=6ms", "derive.budget.parameters=0.8x")
@@ -124,10 +120,9 @@ def test_a_cost_that_no_width_changes_widens_nothing(
 
 
 def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chosen_by(
-    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A time differs from the next by some per cent; what stands in the file must be in budget."""
-    clock = Clock(monkeypatch)
     slower = iter([1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5])
     plain = clock.times_ms
 

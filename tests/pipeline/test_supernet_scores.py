@@ -23,7 +23,7 @@ from pipeline.plan import RunPlan
 from tests.conftest import copy_of_run, without_figures, write_experiment
 from tests.pipeline.conftest import plan_of_run
 from tests.refusal import refused
-from tests.runs import settings
+from tests.runs import code_of, settings
 from tests.test_pipeline import run
 from utils.pi import softmax
 
@@ -176,9 +176,7 @@ class Passes:
 def interrupted(main: Callable[[list[str]], int], arguments: list[str], after: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         Passes(patched, after)
-        with pytest.raises(SystemExit) as stop:
-            main(arguments)
-    assert stop.value.code == 130
+        assert code_of(main, *arguments) == 130
 
 
 def passes_of(arguments: list[str]) -> int:

@@ -46,17 +46,6 @@ def test_the_front_is_what_comparing_all_pairs_finds(sweeper):
         assert (row.number in kept) == (not beaten)
 
 
-def test_trials_of_one_network_stand_once_on_the_front_the_baseline_first(sweeper):
-    values = {"a": [2.0, 1.0], "b": [2.0, 1.0], "c": [3.0, 3.0], "d": [1.0, 2.0]}
-    networks = "aabdca"
-    rows = [sweeper.row(n, values=values[k], network=k, baseline=n == 5)
-            for n, k in enumerate(networks)]  # fmt: skip
-    assert [row.number for row in front(rows)] == [3, 5, 2]
-    ones = [sweeper.row(n, values=[v]) for n, v in enumerate([2.0, 1.0, 1.0])]
-    assert [row.number for row in front(ones)] == [1]
-    assert front([sweeper.row(0, state="failed")]) == []
-
-
 def test_keys_are_as_short_as_they_can_be():
     keys = ["search.optimiser.rate", "retrain.optimiser.rate", "search.tau.end", "end"]
     assert short_keys(keys) == {

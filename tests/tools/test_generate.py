@@ -16,6 +16,7 @@ from data.tokenizers.tokenizer import Bytes
 from model import Sampling, generate, load_model
 from tests.data.models import TEXT, given_model, ranked
 from tests.model.tiny import candidate
+from tests.refusal import refused
 from tests.tools.test_evaluate import save_folder
 from tools import generate as command
 
@@ -137,17 +138,6 @@ def test_a_terminal_gets_no_escape_sequence_of_a_model(
     assert run(capsys, folder, "--tokens", 9) == "\\x1b[2Ja\n\tb\\r\n"
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line of a command that must fail and print nothing else."""
-    with pytest.raises(SystemExit) as stop:
-        command.main([*map(str, arguments)])
-    assert stop.value.code == 2
-    printed = capsys.readouterr()
-    (line,) = printed.err.splitlines()
-    assert printed.out == ""
-    return line
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -162,4 +152,5 @@ def test_options_that_make_no_sense_are_refused(
 ) -> None:
     (tmp_path / "latin.txt").write_bytes(b"\xe9t\xe9")
     given = arguments.replace("FOLDER", str(tmp_path)).split()
-    assert said in refusal(capsys, folder, *given)
+    (line,) = refused(command.main, capsys, folder, *given).splitlines()
+    assert said in line

@@ -16,6 +16,7 @@ from pipeline.experiment import load_experiment
 from pipeline.sweep import plan, run
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.run import join_sweep, start_sweep
+from tests.runs import refused
 from tests.sweeping import ROOT, add_sweep
 from utils.cores import share_of_threads
 
@@ -145,10 +146,8 @@ def test_a_file_without_a_sweep_is_refused_also_by_check(
     experiment_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for more in ([], ["--check"]):
-        with pytest.raises(SystemExit) as ended:
-            sweep_script.main([str(experiment_file), *more])
-        assert ended.value.code == 2
-        assert f"{experiment_file}: sweep: missing" in capsys.readouterr().err
+        said = refused(sweep_script, capsys, experiment_file, *more)
+        assert f"{experiment_file}: sweep: missing" in said
 
 
 def test_nobody_joins_before_every_trial_is_enqueued(

@@ -67,8 +67,6 @@ def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
         for position, name in enumerate(names, 1)
         if name not in known
     ]
-    if problems and set(text.lower()) <= {" ", *by_letter}:
-        raise ValueError(f"layout: {text!r} is in capitals; did you mean {text.lower()!r}?")
     if problems:
         raise ValueError("\n".join(problems))
     return tuple(known[name] for name in names)

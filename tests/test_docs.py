@@ -15,9 +15,8 @@ from model import BLOCKS, ModelConfig
 from model.blocks.base import Block
 from model.ops import NO_DROPOUT
 from pipeline.experiment import load_experiment
-from tests.model.tiny import candidate
+from tests.model.tiny import candidate, save_source
 from tests.runs import ROOT, Capture
-from tests.tools.test_evaluate import save_folder
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 # Dated: they speak of commits whose modules had other names.
@@ -135,7 +134,7 @@ def test_the_models_of_the_pages_load_and_are_used(
     pages = {"docs/tutorial.md": "my", "docs/models.md": "quickstart"}
     for page, name in pages.items():
         folder = tmp_path / "runs" / name / "model"
-        save_folder(folder, candidate("attention"), candidate("dense"))
+        save_source(folder, candidate("attention"), candidate("dense"))
         (source,) = (text for text in blocks(ROOT / page, "python") if "load_model" in text)
         exec(compile(source, page, "exec"), {})
         assert capsys.readouterr().out

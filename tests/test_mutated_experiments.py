@@ -166,7 +166,7 @@ CONFLICTS = [
     ("rich", {"search.tau.schedule": "constant"}, "search.tau.end"),
     ("rich", {"search.tau.schedule": "linear"}, "search.tau.stairs"),
     ("rich", {"search.alpha.data": "shared"}, "search.alpha.share"),
-    ("rich", {"search.alpha.betas": "[0.5, 1]"}, "search.alpha.betas"),
+    ("rich", {"search.alpha.betas": "[0.5, 1]"}, "search.alpha.betas[1]"),
     ("rich", {"search.alpha.lr": "0"}, "search.alpha.lr"),
     ("rich", {"search.alpha.warmup_fraction": "0.999"}, "search.alpha.warmup_fraction"),
     ("rich", {"search.resample_every": "0"}, "search.resample_every"),

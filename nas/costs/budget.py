@@ -56,11 +56,9 @@ def parse_amount(cost: str, given: str | float, reference: str = "derive.referen
     if match is None or match[2] not in {"x", *units}:
         names = ", ".join(name for name in units if name)
         bare = ", or a plain number" if "" in units else ""
-        percent = re.fullmatch(r"\s*(\d+\.?\d*)\s*%\s*", text)
-        hint = f"; did you mean {float(percent[1]) / 100:g}x?" if percent else ""
         raise ValueError(
             f"expected an amount such as 0.65x (of {reference}) or {example}; units are x, "
-            f"{names}{bare}; found {given!r:.40}{hint}"
+            f"{names}{bare}; found {given!r:.40}"
         )
     value = float(match[1])
     if not 0 < value < float("inf"):

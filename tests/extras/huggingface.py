@@ -13,22 +13,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from torch import Tensor
 
-from data import Tokenizer
 from data.tokenizers.tokenizer import Bytes
 from export.huggingface.folder import write_folder
-from export.source import Source
-from model import (
-    Architecture,
-    Candidate,
-    LanguageModel,
-    ModelOptions,
-    SoftmaxConfig,
-    build_model,
-    save_model,
-)
+from model import Candidate, LanguageModel
 from model.generation import GREEDY
 from tests.model.test_generation import token_by_token
-from tests.model.tiny import D_MODEL, randomise
+from tests.model.tiny import save_source
 
 IDS = Bytes.source_doc + 1
 DOC = Bytes.source_doc
@@ -41,27 +31,6 @@ class Exported:
     own: LanguageModel
     folder: Path
     theirs: Any
-
-
-def save_source(folder: Path, *slots: Candidate, **given: Any) -> Source:
-    """A model folder of random weights and the tokenizer of bytes."""
-    tokenizer = Tokenizer(Bytes())
-    architecture = Architecture(
-        name="made",
-        d_model=D_MODEL,
-        blocks=slots,
-        softmax=given.pop("softmax", SoftmaxConfig(cutoffs=(100, 200))),
-        options=given.pop("options", ModelOptions()),
-        vocabulary_size=IDS,
-        tokenizer={"digest": tokenizer.digest},
-        provenance={"run": "some | run"},
-        **given,
-    )
-    model = build_model(architecture)
-    randomise(model)
-    save_model(folder, model.float().eval(), architecture)
-    tokenizer.save(folder)
-    return Source(folder, architecture, model, tokenizer, None)
 
 
 def load(folder: Path, **options: Any) -> Any:

@@ -18,9 +18,8 @@ from data.tokenizers.tokenizer import Bytes
 from export.lm_eval import ParnasLM
 from model import Sampling, generate, load_model
 from pipeline.run_files import read_model_folder
-from tests.model.tiny import candidate
+from tests.model.tiny import candidate, save_source
 from tests.refusal import refused
-from tests.tools.test_evaluate import save_folder
 from tools import lm_eval as command
 from tools.evaluate import read_documents, score
 
@@ -84,7 +83,7 @@ def run(model: Path, tasks: Path, *arguments: object, name: str = "parnas_rollin
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     attention = candidate("attention", memory=5)
-    return save_folder(tmp_path / "model", attention, candidate("dense"), attention)
+    return save_source(tmp_path / "model", attention, candidate("dense"), attention).folder
 
 
 def test_documents_are_independent_and_score_as_in_an_evaluation(

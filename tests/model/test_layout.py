@@ -1,7 +1,5 @@
 """Layouts as text, and which layouts are one network."""
 
-import re
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -55,17 +53,9 @@ def test_every_unknown_position_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("aaxd", "position 3: 'x' is none of a (attention)"),
-        ("A D A D", "'A D A D' is in capitals; did you mean 'a d a d'?"),
-        ("AdAd", "'AdAd' is in capitals; did you mean 'adad'?"),
-    ],
-)
-def test_what_is_wrong_with_letters_is_named_by_the_letter(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"layout: {words}")):
-        parse_layout(text, CANDIDATES)
+def test_what_is_wrong_with_letters_is_named_by_the_letter() -> None:
+    with pytest.raises(ValueError, match=r"^layout: position 3: 'x' is none of a \(attention\)"):
+        parse_layout("aaxd", CANDIDATES)
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])

@@ -1,19 +1,26 @@
 """Tiny models with large random weights, in which no effect is too small to be seen."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from data import Tokenizer
+from data.tokenizers.tokenizer import Bytes
+from export.source import Source
 from model import (
     BLOCKS,
+    Architecture,
     Candidate,
     Dropout,
     LanguageModel,
     ModelConfig,
     ModelOptions,
     SoftmaxConfig,
+    build_model,
+    save_model,
 )
 from model.config import NO_OPTIONS
 from model.ops import NO_DROPOUT, keep
@@ -57,6 +64,27 @@ def language_model(
     )
     randomise(model)
     return model.eval()
+
+
+def save_source(folder: Path, *slots: Candidate, **given: Any) -> Source:
+    """A model folder of random weights and the tokenizer of bytes."""
+    tokenizer = Tokenizer(Bytes())
+    architecture = Architecture(
+        name="made",
+        d_model=D_MODEL,
+        blocks=slots,
+        softmax=given.pop("softmax", SoftmaxConfig(cutoffs=(100, 200))),
+        options=given.pop("options", ModelOptions()),
+        vocabulary_size=tokenizer.vocabulary_size,
+        tokenizer={"digest": tokenizer.digest},
+        provenance={"run": "some | run"},
+        **given,
+    )
+    model = build_model(architecture)
+    randomise(model)
+    save_model(folder, model.float().eval(), architecture)
+    tokenizer.save(folder)
+    return Source(folder, architecture, model, tokenizer, None)
 
 
 def tokens(batch: int, length: int, seed: int = 1) -> torch.Tensor:

@@ -126,11 +126,11 @@ def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chose
     slower = iter([1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5])
     plain = clock.times_ms
 
-    def times_ms(workload: str, layouts: Any) -> dict[str, float]:
+    def times_ms(measured: Any, workload: str, layouts: Any) -> dict[str, float]:
         factor = next(slower)
         return {
             name: ms * (1.0 if name == REFERENCE else factor)
-            for name, ms in plain(workload, layouts).items()
+            for name, ms in plain(measured, workload, layouts).items()
         }
 
     clock.times_ms = times_ms  # type: ignore[method-assign]

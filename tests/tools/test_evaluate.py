@@ -16,19 +16,16 @@ import retrain
 from data import EvaluationStreams, Tokenizer, encode_documents, load_tokenizer
 from data.tokenizers.tokenizer import Bytes
 from model import (
-    Architecture,
     LanguageModel,
-    SoftmaxConfig,
     adjusted,
     build_model,
     load_architecture,
     load_model,
-    save_model,
 )
 from model.state import Segment
 from pipeline.run_files import CUT
 from tests.model.test_attention import one_by_one
-from tests.model.tiny import D_MODEL, candidate, randomise
+from tests.model.tiny import candidate, save_source
 from tests.refusal import refused
 from tools import evaluate as command
 from training.evaluation import evaluate
@@ -36,28 +33,10 @@ from training.evaluation import evaluate
 TEXT = "Where a word stands,\nthere stands a word.  \n\nCaf\u00e9 \u2014 na\u00efve words\nend here"
 
 
-def save_folder(folder: Path, *layout: Any) -> Path:
-    """A model folder of random weights and the bytes tokenizer."""
-    tokenizer = Tokenizer(Bytes())
-    architecture = Architecture(
-        name="made",
-        d_model=D_MODEL,
-        blocks=layout,
-        softmax=SoftmaxConfig(cutoffs=(100, 200)),
-        vocabulary_size=tokenizer.vocabulary_size,
-        tokenizer={"digest": tokenizer.digest},
-    )
-    model = build_model(architecture)
-    randomise(model)
-    save_model(folder, model.float(), architecture)
-    tokenizer.save(folder)
-    return folder
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     attention, dense = candidate("attention", memory=5), candidate("dense")
-    return save_folder(tmp_path / "model", attention, dense, attention)
+    return save_source(tmp_path / "model", attention, dense, attention).folder
 
 
 @pytest.fixture
@@ -288,7 +267,7 @@ def test_a_tokenizer_of_another_model_is_refused(tool: Tool, folder: Path) -> No
 
 
 def test_a_model_without_memory_takes_none(tool: Tool, tmp_path: Path, text: Path) -> None:
-    made = save_folder(tmp_path / "made", candidate("dense"), candidate("identity"))
+    made = save_source(tmp_path / "made", candidate("dense"), candidate("identity")).folder
     line = tool.refusal(made, "--data", text, "--memory", 3)
     assert line == "--memory: no block of made (layout d i) has it"
     assert tool.table(made, "--data", text)[0][0] == "-"

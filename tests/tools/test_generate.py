@@ -15,9 +15,8 @@ from data.tokenizers.sentencepiece import load_given
 from data.tokenizers.tokenizer import Bytes
 from model import Sampling, generate, load_model
 from tests.data.models import TEXT, given_model, ranked
-from tests.model.tiny import candidate
+from tests.model.tiny import candidate, save_source
 from tests.refusal import refused
-from tests.tools.test_evaluate import save_folder
 from tools import generate as command
 
 LONG = "A line that is longer than the memory of five rows.\n" * 3
@@ -26,7 +25,7 @@ LONG = "A line that is longer than the memory of five rows.\n" * 3
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     attention = candidate("attention", memory=5)
-    return save_folder(tmp_path / "model", attention, candidate("dense"), attention)
+    return save_source(tmp_path / "model", attention, candidate("dense"), attention).folder
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

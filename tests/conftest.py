@@ -4,8 +4,9 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,26 +92,25 @@ def without_figures(folder: Path) -> Iterator[None]:
         yield
 
 
+def both_phases(folder: Path, running: Callable[..., None]) -> Path:
+    """A run folder in which scripts were run for the tiny experiment."""
+    with without_figures(folder):
+        arguments = [write_experiment(folder), "--run", folder / "run"]
+        running(search, *arguments)
+        running(retrain, *arguments, *LAYOUT)
+    return folder / "run"
+
+
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with a search and a retraining of the tiny experiment that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    with without_figures(folder):
-        arguments = [write_experiment(folder), "--run", folder / "run"]
-        run(search, *arguments)
-        run(retrain, *arguments, *LAYOUT)
-    return folder / "run"
+    return both_phases(tmp_path_factory.mktemp("undisturbed"), run)
 
 
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Like `undisturbed`, but both phases were killed in step 17, after checkpoints of 7 and 14."""
-    folder = tmp_path_factory.mktemp("killed")
-    with without_figures(folder):
-        arguments = [write_experiment(folder), "--run", folder / "run"]
-        killed_after(16, search, *arguments)
-        killed_after(16, retrain, *arguments, *LAYOUT)
-    return folder / "run"
+    return both_phases(tmp_path_factory.mktemp("killed"), partial(killed_after, 16))
 
 
 def copy_of_run(original: Path, folder: Path, phases: str = "*") -> Path:

@@ -15,19 +15,14 @@ from nas.statistics.intervals import paired_interval, smallest_visible
 from pipeline.compare import train_sides, verdict_line
 from pipeline.experiment import load_experiment
 from tests.refusal import refused
-from tests.runs import run_jobs_here
+from tests.runs import run_jobs_here, settings
 from tests.sweeping import add_sweep
 from tools import confirm
 from training.signals import StopRequest
 
-SMALL = [
-    part
-    for setting in (
-        *("search.steps=6", "search.optimiser.warmup_steps=1", "retrain.steps=4"),
-        "run.figures=false",
-    )
-    for part in ("--set", setting)
-]
+SMALL = settings(
+    "search.steps=6", "search.optimiser.warmup_steps=1", "retrain.steps=4", "run.figures=false"
+)
 
 
 LOSSY = ["--set", "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}"]

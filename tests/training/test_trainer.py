@@ -1,18 +1,18 @@
 """A phase's folder: who may have it; what its log says."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 
-from pipeline import cli
 from tests import tiny
-from tests.double_start import Ending, double_start, others_may_have
 from training.config import RunConfig
 from training.evaluation import Evaluation
+from training.run_dir import locked
 from training.state import TrainState
 from training.trainer import Trainer
 
@@ -55,25 +55,14 @@ def trainer_of(folder: Path, **parts: Any) -> Trainer:
     return Trainer(**{**found, **parts})
 
 
-def opened_by(trainer: Trainer) -> None:
-    with cli.user_errors():
+def answer(trainer: Trainer, ready: Barrier) -> str | None:
+    """Why one of several that open a folder at the same moment has not got it; None: it has."""
+    ready.wait()
+    try:
         trainer.open()
-
-
-def judged(folder: Path, endings_2: list[Ending], names: list[str]) -> None:
-    """Exactly one goes on, and the folder is its own; the other says why not in one line."""
-    assert sorted(ending.opened for ending in endings_2) == [False, True], endings_2
-    winner = [ending.opened for ending in endings_2].index(True)
-    loser = endings_2[1 - winner]
-    assert endings_2[winner].code == 0, endings_2
-    assert loser.code == 2, loser
-    lines = [line for line in loser.lines if not line.startswith("files: ")]
-    assert len(lines) == 1, lines
-    another = names[0] != names[1] and "holds another experiment" in lines[0]
-    assert another or lines == [f"{folder}: {TAKEN}"]
-    assert names[winner] in (folder / "experiment.yaml").read_text()
-    assert names[winner] in (folder / "identity.json").read_text()
-    assert names[winner] in (folder / "environment.json").read_text()
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 @pytest.mark.parametrize("different", [False, True])
@@ -91,9 +80,16 @@ def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
         for name in names
     ]
     for number in range(rounds):
-        folder = tmp_path / f"run-{number}"
-        starts = [partial(opened_by, replace(trainer, folder=folder)) for trainer in trainers]
-        judged(folder, double_start(starts), names)
+        folder, ready = tmp_path / f"run-{number}", Barrier(2)
+        starts = [replace(trainer, folder=folder) for trainer in trainers]
+        with ThreadPoolExecutor(2) as pool:
+            said = [*pool.map(answer, starts, [ready] * 2)]
+        for one in starts:
+            one.close()
+        winner = said.index(None)
+        assert said[1 - winner] == f"{folder}: {TAKEN}"
+        for file in ("experiment.yaml", "identity.json", "environment.json"):
+            assert names[winner] in (folder / file).read_text()
         assert not list(folder.glob(".*"))
 
 
@@ -105,7 +101,8 @@ def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     refused = pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint")
     with refused, closing(trainer_of(folder)) as broken:
         broken.open()
-    assert others_may_have(folder)
+    with locked(folder):
+        """Another one may have it."""
 
 
 def test_a_line_of_the_log_has_the_mean_loss_since_the_line_before(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """A phase's folder: who may have it; what its log says."""
 
-from concurrent.futures import ThreadPoolExecutor
+import multiprocessing
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ import pytest
 from tests import tiny
 from training.config import RunConfig
 from training.evaluation import Evaluation
-from training.run_dir import locked
 from training.state import TrainState
 from training.trainer import Trainer
 
@@ -55,14 +54,30 @@ def trainer_of(folder: Path, **parts: Any) -> Trainer:
     return Trainer(**{**found, **parts})
 
 
-def answer(trainer: Trainer, ready: Barrier) -> str | None:
-    """Why one of several that open a folder at the same moment has not got it; None: it has."""
-    ready.wait()
-    try:
-        trainer.open()
-    except ValueError as error:
-        return str(error)
-    return None
+def answers(starts: Sequence[Trainer]) -> list[str]:
+    """What processes are told that open a folder at the same moment; nothing where they have it.
+
+    Who has it keeps it until every other one has had its answer.
+    """
+    fork = multiprocessing.get_context("fork")
+    ready, answered = (fork.Barrier(len(starts), timeout=300) for _ in range(2))
+    told = fork.SimpleQueue()
+
+    def start(number: int) -> None:
+        ready.wait()
+        try:
+            starts[number].open()
+            told.put((number, ""))
+        except ValueError as error:
+            told.put((number, str(error)))
+        answered.wait()
+
+    children = [fork.Process(target=start, args=(number,)) for number in range(len(starts))]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    return [words for _, words in sorted(told.get() for _ in starts)]
 
 
 @pytest.mark.parametrize("different", [False, True])
@@ -80,13 +95,9 @@ def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
         for name in names
     ]
     for number in range(rounds):
-        folder, ready = tmp_path / f"run-{number}", Barrier(2)
-        starts = [replace(trainer, folder=folder) for trainer in trainers]
-        with ThreadPoolExecutor(2) as pool:
-            said = [*pool.map(answer, starts, [ready] * 2)]
-        for one in starts:
-            one.close()
-        winner = said.index(None)
+        folder = tmp_path / f"run-{number}"
+        said = answers([replace(trainer, folder=folder) for trainer in trainers])
+        winner = said.index("")
         assert said[1 - winner] == f"{folder}: {TAKEN}"
         for file in ("experiment.yaml", "identity.json", "environment.json"):
             assert names[winner] in (folder / file).read_text()
@@ -101,8 +112,8 @@ def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     refused = pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint")
     with refused, closing(trainer_of(folder)) as broken:
         broken.open()
-    with locked(folder):
-        """Another one may have it."""
+    (said,) = answers([trainer_of(folder)])
+    assert "not a checkpoint" in said, "the lock is asked for first"
 
 
 def test_a_line_of_the_log_has_the_mean_loss_since_the_line_before(tmp_path: Path) -> None:

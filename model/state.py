@@ -41,14 +41,9 @@ class StreamState:
     cache: dict[object, Tensor] | None = None
     least_seen: int = 0
 
-    def reset(self, which_B: Tensor | None = None) -> "StreamState":
-        """Forget what some streams have seen (a bool per stream), or all of them."""
-        all_B = torch.ones_like(self.seen_B, dtype=torch.bool)
-        reset_B = all_B if which_B is None else which_B.to(self.seen_B.device)
-        return replace(
-            self._changed(lambda t: t.masked_fill(reset_B.view(-1, *[1] * (t.dim() - 1)), 0)),
-            least_seen=0,
-        )
+    def reset(self) -> "StreamState":
+        """Forget what the streams have seen."""
+        return replace(self._changed(torch.zeros_like), least_seen=0)
 
     def rows(self, which: slice | Tensor) -> "StreamState":
         """The state of some of the streams; of those whose numbers a tensor holds, as a copy."""

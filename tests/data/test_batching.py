@@ -145,9 +145,9 @@ def test_every_target_is_scored_once_in_intervals_of_nearly_one_length(
     assert input_BN.min() >= 0
     assert input_BN.max() < length
     # Only the first batch resets, and only the last one is short.
-    assert [b.first for b in batches] == [True] + [False] * (len(evaluation) - 1)
+    assert [b.first for b in batches] == [True] + [False] * (len(batches) - 1)
     widths = [b.input_BT.shape[1] for b in batches]
-    assert widths[:-1] == [segment] * (len(evaluation) - 1)
+    assert widths[:-1] == [segment] * (len(batches) - 1)
     assert 1 <= widths[-1] <= segment
     assert score_BN[:, -1].any()
 

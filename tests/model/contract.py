@@ -170,17 +170,15 @@ def segments_may_be_read_at_once(made: Candidate, options: ModelOptions) -> None
         _equal(torch.cat(parts, dim=1), wanted_BTD)
 
 
-def a_stream_is_reset_alone(made: Candidate, options: ModelOptions) -> None:
-    """The others go on, and it begins as if it had seen nothing."""
+def a_reset_stream_begins_anew(made: Candidate, options: ModelOptions) -> None:
+    """As if it had seen nothing, in training and in an evaluation."""
     model, ids_BT = language_model([[made]] * 2, options=options), tokens(2, 9)
     for cached in (False, True):
         with torch.set_grad_enabled(not cached):
-            _, state, _ = model(ids_BT[:, :5], model.initial_state(2, cached=cached))
-            reset = state.reset(torch.tensor([False, True]))
-            h_BTD = model(ids_BT[:, 5:], reset)[0]
-            begun_BTD = model(ids_BT[:, 5:], model.initial_state(2, cached=cached))[0]
-            _equal(h_BTD[0], read(model, ids_BT, [5, 4], cached=cached)[0, 5:])
-            _equal(h_BTD[1], begun_BTD[1])
+            begun = model.initial_state(2, cached=cached)
+            wanted_BTD, _, _ = model(ids_BT[:, 5:], begun)
+            _, state, _ = model(ids_BT[:, :5], begun)
+            _equal(model(ids_BT[:, 5:], state.reset())[0], wanted_BTD)
 
 
 def no_gradient_flows_into_earlier_segments(made: Candidate, options: ModelOptions) -> None:
@@ -337,7 +335,7 @@ CONTRACT: tuple[Callable[..., None], ...] = (
     streams_do_not_see_each_other,
     segments_do_not_matter,
     segments_may_be_read_at_once,
-    a_stream_is_reset_alone,
+    a_reset_stream_begins_anew,
     no_gradient_flows_into_earlier_segments,
     an_evaluation_draws_no_random_number,
     a_finite_gradient_reaches_every_parameter,

@@ -68,14 +68,6 @@ class SeesOtherStreams(SampleBlock):
         return c_BSD - c_BSD.mean(dim=0, keepdim=True)
 
 
-class RemembersOtherStreams(SampleBlock):
-    """Its state has no axis of streams that a reset could find."""
-
-    def forward(self, c_BSD: Tensor, segment: Segment, state: Any) -> Any:
-        before = c_BSD.new_zeros(c_BSD.shape[2]) if state is None else state.sum(dim=0)
-        return self.map(c_BSD + before), c_BSD.sum(dim=1), None
-
-
 class SeesWhereSegmentsOfAnEvaluationEnd(SampleBlock):
     """It takes all that is read at once for one segment."""
 
@@ -173,7 +165,7 @@ BROKEN: tuple[tuple[type[SampleBlock], Check], ...] = (
     (SeesOtherStreams, contract.streams_do_not_see_each_other),
     (SeesEarlierTokens, contract.segments_do_not_matter),
     (SeesWhereSegmentsOfAnEvaluationEnd, contract.segments_may_be_read_at_once),
-    (RemembersOtherStreams, contract.a_stream_is_reset_alone),
+    (KeepsItsStateToItself, contract.a_reset_stream_begins_anew),
     (CarriesAGradient, contract.no_gradient_flows_into_earlier_segments),
     (DrawsInAnEvaluation, contract.an_evaluation_draws_no_random_number),
     (HasAnIdleParameter, contract.a_finite_gradient_reaches_every_parameter),

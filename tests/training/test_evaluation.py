@@ -53,5 +53,5 @@ def test_short_segments_are_read_together(
     wanted = evaluate(model, streams, **how, cached=False)
     assert found.nats == pytest.approx(wanted.nats, abs=1e-10)
     nats, counts = evaluate_cells(model, streams, device=torch.device("cpu"))
-    assert nats.shape == counts.shape == (len(streams), 3)
+    assert nats.shape == counts.shape == (len([*streams]), 3)
     assert float(nats.sum()) == pytest.approx(wanted.nats, abs=1e-10)

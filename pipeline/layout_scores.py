@@ -219,7 +219,10 @@ class LayoutTrainings:
 
         ValueError: a folder holds results of another experiment or text, or a training failed.
         """
-        self._claim(length)
+        experiment = self._experiment(length)
+        run = experiment.run.model_dump(mode="json", include={"threads", "validate_every"})
+        sections = {"model": experiment.model.identity(), "retrain": experiment.retrain.identity()}
+        claim(self._folder(length), self.plan.identity(run=run, **sections), {})
         jobs = [self._job(layout, length, seed) for seed in seeds for layout in layouts]
         waiting = [job for job in jobs if _nats_of(job) is None]
         countdown, work = self._countdown or Countdown(len(jobs), self.workers), _WORK[length]
@@ -243,12 +246,6 @@ class LayoutTrainings:
         for job in jobs:  # one may have ended just as this process was killed
             remove_weights(job.folder)
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
-
-    def _claim(self, length: Length) -> None:
-        experiment = self._experiment(length)
-        run = experiment.run.model_dump(mode="json", include={"threads", "validate_every"})
-        sections = {"model": experiment.model.identity(), "retrain": experiment.retrain.identity()}
-        claim(self._folder(length), self.plan.identity(run=run, **sections), {})
 
     def _folder(self, length: Length) -> Path:
         return self.plan.run_dir / (HALF if length == "half" else FULL)

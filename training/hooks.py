@@ -44,10 +44,6 @@ class Clock:
         """Seconds so far."""
         return self.before_s + time.monotonic() - self.began
 
-    def training_s(self) -> float:
-        """Seconds of this process that were not validation."""
-        return time.monotonic() - self.began - self.validation_s
-
 
 @dataclass(kw_only=True)
 class _Periodic:
@@ -93,7 +89,8 @@ class LogHook(_Periodic):
         track(self.trackers, "train", row)
 
     def _row(self, state: TrainState, metrics: Metrics) -> dict[str, Any]:
-        now_s = self.clock.training_s()
+        # Of this process, without validations.
+        now_s = time.monotonic() - self.clock.began - self.clock.validation_s
         loss_nats = float(state.loss_sum) / state.loss_steps
         speed = (state.tokens - (self._tokens or 0)) / max(now_s - self._at_s, 1e-9)
         self._tokens, self._at_s = state.tokens, now_s

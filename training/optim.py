@@ -73,16 +73,13 @@ def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) 
     if config.clip_value is not None:
         nn.utils.clip_grad_value_(trained, config.clip_value)
     if config.clip_each_norm is not None:
-        _clip_each([p.grad for p in trained if p.grad is not None], config.clip_each_norm)
+        gradients = [p.grad for p in trained if p.grad is not None]
+        norm_N = torch.stack(torch._foreach_norm(gradients))
+        factor_N = (config.clip_each_norm / (norm_N + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, list(factor_N.unbind()))
     if config.clip_norm is not None:
         nn.utils.clip_grad_norm_(trained, config.clip_norm)
     return norm
-
-
-def _clip_each(gradients: list[Tensor], limit: float) -> None:
-    """Bring every tensor whose norm is above the limit down to it."""
-    norm_N = torch.stack(torch._foreach_norm(gradients))
-    torch._foreach_mul_(gradients, list((limit / (norm_N + 1e-6)).clamp(max=1.0).unbind()))
 
 
 class Lamb(torch.optim.Optimizer):

@@ -6,7 +6,7 @@ L slots that add something
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 import numpy as np
 import torch
@@ -77,7 +77,9 @@ class Forward:
         # They stay on the CPU: only there can the host look at them without waiting.
         input_BT, target_BT = batch.input_BT[mine], batch.target_BT[mine]
         streams, nats_parts = [], []
-        for part in _parts(input_BT.shape[0], self.micro_batches):
+        count = min(self.micro_batches, len(input_BT))
+        bounds = [index * len(input_BT) // count for index in range(count + 1)]
+        for part in starmap(slice, pairwise(bounds)):
             share = (part.stop - part.start) / rows
             with self.autocast():
                 h_BTD, carried, aux_loss = state.model(
@@ -96,12 +98,6 @@ class Forward:
             streams.append(carried)
             nats_parts.append(share * nats.detach())
         return torch.stack(nats_parts).sum(), StreamState.join(streams)
-
-
-def _parts(rows: int, count: int) -> list[slice]:
-    count = min(count, rows)
-    bounds = [index * rows // count for index in range(count + 1)]
-    return [slice(low, high) for low, high in pairwise(bounds)]
 
 
 def no_mix() -> None:

@@ -66,7 +66,8 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
     placed = [
         (_place(error["loc"], data, error["type"] == "missing"), error)
         for error in errors
-        if not _only_follows(error)
+        # Not a list that is too short only because its faulty items were not counted.
+        if error["type"] != "too_short" or len(error["input"]) < error["ctx"]["min_length"]
     ]
     explained: list[Said] = []
     for key, group in groupby(placed, key=lambda pair: pair[0]):
@@ -148,11 +149,6 @@ def takes_integers_alone(root: type[BaseModel], key: Key) -> bool:
     schemas = [section.get(str(key[-1]), {}) for section in sections]
     kinds = {one.get("type") for schema in schemas for one in (schema, *schema.get("anyOf", ()))}
     return "integer" in kinds and "number" not in kinds
-
-
-def _only_follows(error: ErrorDetails) -> bool:
-    # A list that is too short only because its faulty items were not counted.
-    return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
 def _place(loc: Sequence[str | int], data: Any, missing: bool) -> Key:

@@ -173,7 +173,8 @@ class Budget:
         """A cost for a person, beside the reference's; a time of `throughput` as its tokens."""
         reference = self.costs[name](self.reference)
         if name == "throughput":
-            text = f"{tokens_per_second(self.pass_tokens, value)} tokens per second"
+            speed = 1e3 * self.pass_tokens / value
+            text = f"{speed:{',.0f' if speed >= 100 else '.3g'}} tokens per second"
             value, reference = reference, value
         elif name in _COUNTED_UNITS:
             text = f"{value:,.0f}{_COUNTED_UNITS[name]}"
@@ -181,9 +182,3 @@ class Budget:
             text = f"{value:.4g} ms"
         times = f"{value / reference:.3f}x of {self.reference_name}" if reference else None
         return f"{text} ({times or f'{self.reference_name} costs 0'})"
-
-
-def tokens_per_second(tokens: int, ms: float) -> str:
-    """How many a pass of so many tokens reads in a second, for a person."""
-    value = 1e3 * tokens / ms
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

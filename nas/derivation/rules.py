@@ -30,10 +30,6 @@ from nas.derivation.config import DeriveConfig
 _SANDWICH_ENDS = 2
 
 
-def _spread(attention: int, blocks: int) -> set[int]:
-    return {-(-number * blocks // attention) for number in range(attention)}
-
-
 def _early(attention: int, blocks: int) -> set[int]:
     reach = max(attention, 2 * blocks // 3)
     return {number * reach // attention for number in range(attention)}
@@ -42,7 +38,9 @@ def _early(attention: int, blocks: int) -> set[int]:
 # By rule where so many attention blocks of all blocks stand.
 PLACES: Mapping[str, Callable[[int, int], set[int]]] = {
     "attention blocks first": lambda attention, blocks: set(range(attention)),
-    "attention blocks spread": _spread,
+    "attention blocks spread": lambda attention, blocks: {
+        -(-number * blocks // attention) for number in range(attention)
+    },
     "attention blocks early": _early,
     "attention blocks last": lambda attention, blocks: set(range(blocks - attention, blocks)),
 }

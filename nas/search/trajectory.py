@@ -29,7 +29,8 @@ class Trajectory:
         """Record alpha after a step (a hook of the loop)."""
         assert len(self.alpha) == state.step - 1, (len(self.alpha), state.step)
         self.alpha.append(state.parameters["alpha"].detach().numpy().copy())
-        self.tau.append(self._tau(state))
+        # That of the step just done; a learnable one as that step left it, like alpha.
+        self.tau.append(np.float32(float(tau_now(self.plan, state, state.step - 1))))
 
     def save(self, path: Path) -> None:
         """Write pi.npz whole."""
@@ -60,11 +61,6 @@ class Trajectory:
         if len(alpha_NLC) < state.step or not np.array_equal(alpha_NLC[-1], now_LC):
             raise ValueError(f"{path}: is of another run; {REMEDY.format(path.parent)}")
         self.alpha, self.tau = list(alpha_NLC), list(tau_N)
-
-    def _tau(self, state: TrainState) -> np.float32:
-        # That of the step just done; a learnable one as that step left it, like alpha.
-        tau = tau_now(self.plan, state, state.step - 1)
-        return np.float32(tau if isinstance(tau, float) else tau.item())
 
 
 def write_pi_csv(npz: Path, csv: Path) -> None:

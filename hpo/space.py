@@ -58,9 +58,7 @@ class Space:
 
     def suggest(self, trial: Trial) -> dict[str, Any]:
         """The values of the active keys as the study's sampler suggests them."""
-        return self._walk(
-            lambda key: self._value(key, trial._suggest(key, self.distributions[key]))
-        )
+        return self._walk(lambda key: self._value(key, _ask(trial, key, self.distributions[key])))
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a trial's stored params."""
@@ -171,6 +169,15 @@ class Space:
         if isinstance(param, float) and self._parameters[key].step is not None:
             return round(param, _DECIMALS)
         return next((one for one in self.choices(key) if as_param(one) == param), param)
+
+
+def _ask(trial: Trial, key: str, of: BaseDistribution) -> Any:
+    if isinstance(of, CategoricalDistribution):
+        return trial.suggest_categorical(key, of.choices)
+    if isinstance(of, IntDistribution):
+        return trial.suggest_int(key, of.low, of.high, step=of.step, log=of.log)
+    assert isinstance(of, FloatDistribution)
+    return trial.suggest_float(key, of.low, of.high, step=of.step, log=of.log)
 
 
 def _list(wanted: Any) -> list[Any]:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._utils import _take_tensors
 
 from training.launch import launched
 from training.signals import Lost
@@ -98,7 +97,7 @@ class Ranks:
         if self.world == 1:
             return
         pending = []
-        for bucket in _take_tensors(tensors, BUCKET_BYTES):  # type: ignore[no-untyped-call]
+        for bucket in _buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             with _or_lost():
                 work = dist.all_reduce(flat, group=self.steps, async_op=True)
@@ -148,7 +147,16 @@ class Ranks:
 
     def gather(self, tensor: Tensor) -> Tensor:
         """The rows of all ranks in order, on the CPU where there are several ranks."""
-        return tensor if self.world == 1 else torch.cat(self.all_say(tensor.cpu()))
+        if self.world == 1:
+            return tensor
+        parts = []
+        for rank, count in enumerate(self.all_say(len(tensor))):
+            part = tensor.new_empty(count, *tensor.shape[1:])
+            part = tensor.contiguous() if rank == self.rank else part
+            with _or_lost():
+                dist.broadcast(part, src=rank)
+            parts.append(part.cpu())
+        return torch.cat(parts)
 
     def broadcast_str(self, text: str | None) -> str:
         """The text of the first rank, on all ranks."""
@@ -181,3 +189,19 @@ def join() -> Ranks:
         dist.init_process_group(backend, timeout=PATIENCE)
         steps = dist.new_group(timeout=STEP_PATIENCE)
     return Ranks(launch.rank, launch.world, launch.local_rank, launch.local_world, steps)
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Tensors of one type and device, in parts of about BUCKET_BYTES."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for alike in kinds.values():
+        bucket, size = list[Tensor](), 0
+        for tensor in alike:
+            if bucket and size + tensor.nbytes > BUCKET_BYTES:
+                yield bucket
+                bucket, size = [], 0
+            bucket.append(tensor)
+            size += tensor.nbytes
+        yield bucket

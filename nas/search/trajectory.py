@@ -30,7 +30,8 @@ class Trajectory:
         assert len(self.alpha) == state.step - 1, (len(self.alpha), state.step)
         self.alpha.append(state.parameters["alpha"].detach().numpy().copy())
         # That of the step just done; a learnable one as that step left it, like alpha.
-        self.tau.append(np.float32(float(tau_now(self.plan, state, state.step - 1))))
+        tau = tau_now(self.plan, state, state.step - 1)
+        self.tau.append(np.float32(tau if isinstance(tau, float) else tau.item()))
 
     def save(self, path: Path) -> None:
         """Write pi.npz whole."""

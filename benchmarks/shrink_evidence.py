@@ -8,8 +8,9 @@ again.
     python -m benchmarks.shrink_evidence train FILE.yaml --parents FOLDER ... --csv FILE
     python -m benchmarks.shrink_evidence report --csv FILE
 
-report: means over parents of test nats less the parent's, with 95% intervals of the paired
-differences, and the mean nats of tokens that can be copied (benchmarks/copying.py).
+report: means over parents of test nats less the parent's, and of the chosen subset's less these,
+with 95% intervals of the paired differences; mean nats of tokens that can be copied
+(benchmarks/copying.py).
 """
 
 import argparse
@@ -173,22 +174,27 @@ def report(arguments: argparse.Namespace) -> None:
 
 def report_lines(rows: Sequence[Row]) -> Iterator[str]:
     """A line for every way; one that a parent has several of counts with its mean."""
-    parents = list(dict.fromkeys(row["parent"] for row in rows))
-    yield "| way | test nats | less the parent's | " + " | ".join(GROUPS) + " |"
-    yield "|---|---|---|" + "---|" * len(GROUPS)
+    yield "| way | test nats | less the parent's | chosen less it | " + " | ".join(GROUPS) + " |"
+    yield "|---|---|---|---|" + "---|" * len(GROUPS)
 
-    def nats(way: str, column: str) -> list[float]:
+    def nats(way: str, column: str = "test_nats") -> dict[str, float]:
         of_way = [row for row in rows if row["way"] == way]
-        found = [[float(r[column]) for r in of_way if r["parent"] == one] for one in parents]
-        return [fmean(values) for values in found if values]
+        parents = dict.fromkeys(row["parent"] for row in of_way)
+        return {
+            one: fmean(float(row[column]) for row in of_way if row["parent"] == one)
+            for one in parents
+        }
+
+    def less(one: str, other: str) -> str:
+        both = [nats(one), nats(other)]
+        found = [both[0][parent] - both[1][parent] for parent in both[0].keys() & both[1].keys()]
+        half = f" +- {paired_interval(found)[1]:.4f}" if len(found) > 1 else ""
+        return "" if one == other else f"{fmean(found):+.4f}{half}"
 
     for way in dict.fromkeys(row["way"] for row in rows):
-        test = nats(way, "test_nats")
-        both = zip(test, nats(PARENT, "test_nats"), strict=True)
-        less = [one - other for one, other in both]
-        half = f" +- {paired_interval(less)[1]:.4f}" if len(less) > 1 else ""
-        groups = " | ".join(f"{fmean(nats(way, column)):.4f}" for column in NATS)
-        yield f"| {way} | {fmean(test):.4f} | {fmean(less):+.4f}{half} | {groups} |"
+        test = fmean(nats(way).values())
+        groups = " | ".join(f"{fmean(nats(way, column).values()):.4f}" for column in NATS)
+        yield f"| {way} | {test:.4f} | {less(way, PARENT)} | {less('chosen', way)} | {groups} |"
 
 
 if __name__ == "__main__":

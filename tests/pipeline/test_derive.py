@@ -81,7 +81,7 @@ def test_each_of_several_searches_is_looked_at(
     identity["search"]["alpha"]["eps"] = 0.1
     path.write_text(json.dumps(identity))
     said = refused(derive.main, capsys, searched, "--seeds", "0,1")
-    assert f"{path.parent}: holds another experiment (search.alpha.eps is 0.1 there" in said
+    assert f"{path.parent}: holds another experiment (search.alpha.eps was 0.1, is" in said
 
 
 def test_layouts_are_not_trained_beside_a_search_of_another_experiment(

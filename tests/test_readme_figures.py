@@ -248,17 +248,36 @@ def replayed() -> Claims:
 
 
 def steps() -> Claims:
-    """A training step's speed beside the textbook's and the ceiling's."""
-    over = dict[str, list[str]]()
-    for shape in ("small", "large"):
-        found = record(f"step_time_{shape}.json")
-        cells = [f"{side['tokens_per_s']:,.0f}" for side in found["sides"].values()]
-        ratios = ("textbook", "textbook_with_our_allocator", "ceiling")
-        over[shape] = [f"{found['speed'][f'ours_over_{ratio}']:.2f}" for ratio in ratios]
-        yield BENCHMARKS, f"{shape}, tokens/s", *cells, *over[shape]
-        yield README, cells[0]
-    (small, _, low), (large, _, high) = over.values()
-    yield BENCHMARKS, small, large, low, high
+    """A training step's speed beside those of other positions, the textbook, and the ceiling."""
+    found = [record(f"step_time_{shape}.json") for shape in ("small", "large")]
+    for side in found[0]["sides"]:
+        cells = []
+        for one in found:
+            cells.append(f"{one['sides'][side]['tokens_per_s']:,.0f}")
+            word = side.removeprefix("ours, ").replace(", ", "_with_").replace(" ", "_")
+            for over, power in ((f"ours_over_{word}", 1), (f"{word}_over_relative", -1)):
+                cells += [f"{one['speed'][over] ** power:.2f}"] if over in one["speed"] else []
+        yield BENCHMARKS, side.split(", ")[0], *cells
+        if side == "ours":
+            yield README, *cells
+        elif side == "textbook":
+            yield BENCHMARKS, f"{cells[1]} (small) and {cells[3]} (large)"
+        elif side == "ceiling":
+            yield BENCHMARKS, f"{cells[1]} and {cells[3]} of"
+
+
+def taught_steps() -> Claims:
+    """A step with a teacher over one without, and both memories."""
+    found = [record(f"distilled_step_{shape}.json")["sides"] for shape in ("small", "large")]
+    for side in found[0]:
+        both = [
+            f"{of[side]['median_ms']:.0f} ms"
+            if side == "plain"
+            else f"{of[side]['over_plain']:.2f}x"
+            for of in found
+        ]
+        memory = [f"{of[side]['peak_mb']:,.0f} MB" for of in found]
+        yield BENCHMARKS, *(f"{one}, {mb}" for one, mb in zip(both, memory, strict=True))
 
 
 def other_times() -> Claims:
@@ -336,7 +355,7 @@ def dropout_by_default() -> Claims:
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
     headline, headline_on_another_text, better_recipe, copied, more_kinds, recalled, demo, ranked,
-    searched, replayed, steps, other_times, predicted_times, speeds_of_kinds,
+    searched, replayed, steps, taught_steps, other_times, predicted_times, speeds_of_kinds,
     worth_of_kinds, dropout_by_default,
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from model.softmax import AdaptiveSoftmax
 from model.state import StreamState
 
 # Rows times words that are there at a time. On a CPU so many stay in its cache; a GPU has room for
-# more, and waits for every part's launches: of 25,000 tokens and 33,000 words 780 parts would be.
+# more and waits for each part's launches: 25,000 tokens of 33,000 words would have 800 parts.
 _MOST_ENTRIES, _MOST_ENTRIES_OF_GPU = 2**20, 2**25
 
 

@@ -85,6 +85,13 @@ def test_kls_under_one_softmax_need_no_probabilities_of_the_teacher(
         torch.testing.assert_close(found_N[row], wanted, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(("device", "parts"), [("cpu", 2), ("meta", 1)])
+def test_a_gpu_takes_more_rows_at_a_time_than_a_cpu_s_cache(device: str, parts: int) -> None:
+    softmax, rows = softmax_of((4, 9), 0), 1 + 2**20 // V
+    found = distillation._Pair(softmax, softmax, 1.0).rows(torch.empty(rows, D, device=device))
+    assert len(list(found)) == parts
+
+
 def test_a_model_is_at_no_distance_from_itself() -> None:
     softmax, h_BTD = softmax_of((4, 9), 0), normal(3, 4, D)
     for temperature in (1.0, 2.0):

@@ -59,7 +59,7 @@ class Trajectory:
         arrays = load_pi(path)
         alpha_NLC, tau_N = (arrays[name][: state.step] for name in ("alpha", "tau"))
         now_LC = state.parameters["alpha"].detach().numpy()
-        if len(alpha_NLC) < state.step or not np.array_equal(alpha_NLC[-1], now_LC):
+        if not np.array_equal(alpha_NLC[-1], now_LC):
             raise ValueError(f"{path}: is of another run; {REMEDY.format(path.parent)}")
         self.alpha, self.tau = list(alpha_NLC), list(tau_N)
 

@@ -27,10 +27,15 @@ class Lost(Exception):
 
 
 class StopRequest:
-    """Remembers SIGINT or SIGTERM until the step is done; a second one interrupts at once."""
+    """Remembers SIGINT or SIGTERM until the step is done; a second one interrupts at once.
+
+    One that listens inside of another knows what that one heard before, and tells it what it hears:
+    a trial of a sweep that is asked to end while it prepares would else train its search whole.
+    """
 
     def __init__(self, ranks: "Ranks | None" = None) -> None:
         self.number: int | None = None
+        self._outer: StopRequest | None = None
         self._ranks = ranks
         self._answer: Callable[[], int] = lambda: 0
 
@@ -48,12 +53,17 @@ class StopRequest:
         if self.number is not None:
             raise KeyboardInterrupt
         self.number = number
+        if self._outer is not None:
+            self._outer.number = number
 
     @contextmanager
     def listening(self) -> Iterator["StopRequest"]:
         """Catch SIGINT and SIGTERM inside the block."""
         signals = (signal.SIGINT, signal.SIGTERM)
         before = [signal.signal(number, self._remember) for number in signals]
+        outer = getattr(before[0], "__self__", None)
+        if isinstance(outer, StopRequest):
+            self._outer, self.number = outer, self.number or outer.number
         try:
             yield self
             # Nobody leaves while the last question is under way.

@@ -31,6 +31,18 @@ def test_a_signal_is_remembered_once_and_a_second_one_interrupts() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.parametrize("heard_by", ["outer", "inner"])
+def test_a_signal_is_known_to_both_of_two_that_listen_inside_of_each_other(heard_by: str) -> None:
+    outer, inner = StopRequest(), StopRequest()
+    with outer.listening():
+        if heard_by == "outer":
+            signal.raise_signal(signal.SIGTERM)
+        with inner.listening():
+            if heard_by == "inner":
+                signal.raise_signal(signal.SIGTERM)
+    assert (outer.number, inner.number) == (signal.SIGTERM, signal.SIGTERM)
+
+
 # --- nothing that is not finite is logged, validated or saved -------------------------------------
 
 NAN, INF = float("nan"), float("inf")

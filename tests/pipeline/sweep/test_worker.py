@@ -1,6 +1,7 @@
 """A run of a trial: phases by the functions of the verbs, objectives from its own files."""
 
 import json
+import signal
 from pathlib import Path
 
 import optuna
@@ -15,7 +16,7 @@ from pipeline.experiment import load_experiment
 from pipeline.sweep.plan import sweep_of
 from pipeline.sweep.worker import Failed, Objective, Pruning, run_seed, search_curve
 from tests.data.models import given_model
-from tests.runs import assert_same, run
+from tests.runs import assert_same, last_step, run
 from tests.sweeping import add_sweep, memory_study
 from training.signals import Stopped, StopRequest
 
@@ -51,6 +52,17 @@ def test_a_stop_between_phases_ends_the_trial(experiment_file: Path, tmp_path: P
         run_seed(load_experiment(experiment_file, SETTINGS), ["onehot"], tmp_path / "r", stop, None)
     assert (tmp_path / "r" / "search" / "seed-0" / "pi.csv").exists()
     assert not (tmp_path / "r" / "architecture.json").exists()
+
+
+def test_a_trial_that_is_asked_to_end_while_it_prepares_does_not_train_its_search(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    experiment = load_experiment(experiment_file, SETTINGS)
+    with StopRequest().listening() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped):
+            run_seed(experiment, ["onehot"], tmp_path / "r", stop, None)
+    assert last_step(tmp_path / "r/search/seed-0/metrics.jsonl") <= 1
 
 
 def test_settings_that_were_trained_before_are_not_trained_again(

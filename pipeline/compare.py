@@ -10,6 +10,7 @@ from typing import Any
 from data import DataConfig
 from model import build_model, layout_letters, load_architecture, load_model
 from nas.baselines import PARENT, is_equal
+from nas.costs.latency import Latencies
 from nas.statistics.intervals import (
     change_words,
     comparison_words,
@@ -25,7 +26,7 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
-from pipeline.plan import RunPlan
+from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import retrain_all
 from pipeline.run_files import check_validations, retrain_folder
 from training.evaluation import Evaluation
@@ -246,6 +247,10 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     print(f"report: {page}")
 
 
+_OTHER_TOKENS = (
+    "forward latency: not measured: the two read other tokens, of which each stands for more or "
+    "less text; FLOPs per token cannot be compared either"
+)
 # Experiments by name, each searched, derived and retrained with every seed.
 Sides = Mapping[str, Experiment]
 
@@ -273,12 +278,30 @@ def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
             f"{one} and {two} differ in {', '.join(keys)}: results on other text, or on "
             "text cut otherwise, cannot be compared; --set changes a key of both"
         )
-    every = [side.run.validate_every for side in (ours, theirs)]
-    if every[0] != every[1]:
+
+
+def plan_sides(sides: Sides, run: Path) -> RunPlan:
+    """Prepare both texts; the second's plan, by which both are timed.
+
+    ValueError where there would be no bits per byte, or where the best step of one would be chosen
+    among more than the other's.
+    """
+    plans = {name: set_up(experiment, run) for name, experiment in sides.items()}
+    for name, plan in plans.items():
+        if plan.prepared.tokenizer.byte_length_V is None:
+            raise ValueError(
+                f"{name}: data.tokenizer: it does not give the text back exactly, so there are no "
+                "bits per byte to compare; take one that does (kind bpe, unigram or bytes, without "
+                "lower_case)"
+            )
+    (one, ours), (two, theirs) = plans.items()
+    if ours.validations != theirs.validations:
         raise ValueError(
-            f"run.validate_every: {one} has {every[0]}, {two} {every[1]}; the best steps would "
-            "be chosen among more or fewer; --set run.validate_every=N gives both the same"
+            f"run.validate_every: {one} would have {ours.validations} validations, {two} "
+            f"{theirs.validations}, so their best steps would be chosen among more or fewer; give "
+            "one of the files another, by which they have as many"
         )
+    return theirs
 
 
 def train_sides(
@@ -311,7 +334,10 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
     check_validations(results)
     networks = {key: network_hash(architecture) for key, architecture in made.items()}
     models = {networks[key]: build_model(architecture) for key, architecture in made.items()}
-    measured = time_models(plan, models)
+    if len({architecture.tokenizer.digest for architecture in made.values()}) > 1:
+        measured = Latencies({}, _OTHER_TOKENS, {})
+    else:
+        measured = time_models(plan, models)
     rows = [
         {
             "experiment": name,

@@ -31,9 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     files = arguments.experiments
     with cli.user_errors():
-        from pipeline.compare import check_sides, finish_sides, train_sides
+        from pipeline.compare import check_sides, finish_sides, plan_sides, train_sides
         from pipeline.experiment import load_experiment
-        from pipeline.plan import set_up
         from training.signals import StopRequest
 
         sides = {
@@ -41,13 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, file in zip(names_of(files), files, strict=True)
         }
         check_sides(sides, arguments.seeds)
-        plan = set_up([*sides.values()][1], cli.check_run(arguments.run))
-        if plan.prepared.tokenizer.byte_length_V is None:
-            raise ValueError(
-                "data.tokenizer: it does not give the text back exactly, so there are no bits per "
-                "byte to compare; take one that does (kind bpe, unigram or bytes, without "
-                "lower_case)"
-            )
+        plan = plan_sides(sides, cli.check_run(arguments.run))
         with StopRequest().listening() as stop:
             train_sides(sides, arguments.seeds, arguments.run, workers=arguments.workers, stop=stop)
         print(finish_sides(plan, sides, arguments.seeds, arguments.run))

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from model import load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
 from pipeline.compare import train_sides, verdict_line
@@ -25,7 +26,8 @@ SMALL = settings(
 )
 
 
-LOSSY = ["--set", "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}"]
+LOSSY = "{kind: bpe, vocabulary: 300, lower_case: true}"
+SET_LOSSY = ["--set", f"data.tokenizer={LOSSY}"]
 LOW, HIGH = [1.0, 1.1, 0.9], [1.5, 1.61, 1.39]
 
 
@@ -54,30 +56,23 @@ def test_the_verdict_is_that_of_the_paired_interval(
 @pytest.mark.parametrize(
     ("old", "new", "more", "message"),
     [
-        ("segment: 16", "segment: 8", [], "tiny and other differ in data.segment"),
-        (
-            "validate_every: 10",
-            "validate_every: 7",
-            [],
-            "validate_every: tiny has 10, other 7;",
-        ),
-        ("n_blocks: 4", "n_blocks: 3", LOSSY, "data.tokenizer: it does not give the text back"),
-        ("", "", [], "tiny and other are the same experiment"),
+        ("segment: 16", "segment: 8", [], "other and tiny differ in data.segment"),
+        ("validate_every: 10", "validate_every: 7", [], "other would have 4 validations, tiny 3,"),
+        ("  steps: 25", "  epochs: 1", [], "other would have 10 validations, tiny 3,"),
+        ("{kind: bytes}", LOSSY, [], "other: data.tokenizer: it does not give the text back"),
+        ("n_blocks: 4", "n_blocks: 3", SET_LOSSY, "data.tokenizer: it does not give the text"),
+        ("", "", [], "other and tiny are the same experiment"),
     ],
 )
 def test_experiments_that_cannot_be_compared_are_refused(
-    experiment_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    old: str,
-    new: str,
-    more: list[str],
-    message: str,
-) -> None:
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], old: str, new: str, more: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: pytest.fail("it trains"))
     other = tmp_path / "other.yaml"
     assert old in experiment_file.read_text()
     other.write_text(experiment_file.read_text().replace(old, new))
-    arguments = [experiment_file, other, "--run", tmp_path / "run", *more]
+    arguments = [other, experiment_file, "--run", tmp_path / "run", *more]
     assert message in refused(confirm.main, capsys, *arguments)
     assert not list(tmp_path.glob("run/*/seed-*"))
 
@@ -164,6 +159,12 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     assert confirm.main(arguments) == 0
     assert "derived one network with 1 of 2 seeds (7); trained alike" in capsys.readouterr().out
     assert len(timed.call_args.args[1]) == 3, "a network is timed once"
+
+    text, digest = folders[0].read_text(), load_architecture(folders[0]).tokenizer.digest
+    folders[0].write_text(text.replace(digest, "0" * len(digest)))
+    assert confirm.main(arguments) == 0
+    assert "latency: not measured: the two read other tokens" in capsys.readouterr().out
+    assert timed.call_count == 1, "by the ids of one text the other's model may have no row"
 
     (path,) = (tmp_path / "run" / "three" / "seed-8").glob("retrain/*/*/result.json")
     result = json.loads(path.read_text())

@@ -193,9 +193,9 @@ class Teacher:
         """Of streams that have seen nothing; keys and values are kept, as in an evaluation."""
         return self.model.initial_state(streams, cached=True)
 
-    def flops_per_token(self, batch: int, segment: int, mass_J1: Sequence[float]) -> float:
+    def flops_per_token(self, segment: int, mass_J1: Sequence[float]) -> float:
         """Of its pass: all tails are computed, whatever part of the tokens is in them."""
-        costs = self.model.flops_per_token(batch, segment, mass_J1)
+        costs = self.model.flops_per_token(None, segment, mass_J1)
         return costs.total - costs.softmax + self.model.softmax.flops([1.0] * len(mass_J1))
 
 

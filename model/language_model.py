@@ -21,6 +21,7 @@ from model.slot import NORMS, BuffersKept, RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.state import Segment, StreamState
 
+_EVER = 2**62  # streams for which an evaluation encodes the distances once
 # Per slot what is computed there.
 Mix = Sequence[Terms]
 _Passes = tuple[AbstractContextManager[None], AbstractContextManager[None]]
@@ -160,16 +161,17 @@ class LanguageModel(nn.Module):
         """Log-probabilities (B, T, V) of the next id, float32 or wider."""
         return self.softmax.log_prob(h_BTD)
 
-    def flops_per_token(self, batch: int, segment: int, mass_J1: Sequence[float]) -> Costs:
+    def flops_per_token(self, batch: int | None, segment: int, mass_J1: Sequence[float]) -> Costs:
         """What the forward pass of a segment costs per token.
 
         The encodings of the distances are computed once for a batch of streams, the memory is
-        projected once per segment; `mass_J1` is the part of the tokens in the head and each tail.
+        projected once per segment; without a `batch`, in an evaluation, neither is done again.
+        `mass_J1` is the part of the tokens in the head and each tail.
         """
         assert abs(sum(mass_J1) - 1) < 1e-6, mass_J1
         slots = tuple(
             {
-                label: block.flops(batch, segment, block.memory_rows)
+                label: block.flops(batch or _EVER, segment, block.memory_rows if batch else 0)
                 for label, block in blocks.items()
             }
             for blocks in self._blocks_by_label()

@@ -163,8 +163,8 @@ def _taught(
     teacher = Teacher(given["teacher"].model.to(plan.device), **dict(taught))
     state.streams["teacher"] = teacher.initial_state(len(state.streams["weights"].seen_B))
     state.kl_sum = torch.zeros_like(state.loss_sum)
-    data, mass = plan.experiment.data, plan.cluster_mass(teacher.model.softmax.bounds[:-1])
-    flops = teacher.flops_per_token(data.batch, data.segment, mass)
+    mass = plan.cluster_mass(teacher.model.softmax.bounds[:-1])
+    flops = teacher.flops_per_token(plan.experiment.data.segment, mass)
     facts["teacher"] |= {**dict(taught), "flops_per_token": flops}
     return teacher, facts
 

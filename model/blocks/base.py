@@ -48,7 +48,11 @@ class Block(Protocol):
         ...
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
-        """FLOPs of the forward pass per token, 2 for a multiply-add of a matrix product."""
+        """FLOPs of the forward pass per token, 2 for a multiply-add of a matrix product.
+
+        So many rows of `memory` are projected anew: those of the block, or none where it keeps
+        what it made of them.
+        """
         ...
 
 

@@ -206,10 +206,9 @@ class RoutingBlock(nn.Module):
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Projections, scores of the centres, and two products for each key that is read."""
-        rows, width = (memory + segment) / segment, self.n_heads * self.d_head
-        reads = min(self.options.keys, memory + segment)
-        routed = 2.0 * self.query_value.weight.numel() * rows + 2.0 * self.output.weight.numel()
-        routed += 2.0 * width * self.options.clusters * rows + 4.0 * width * reads
-        if self.local is None:
-            return routed
-        return routed + self.local.flops(batch, segment, self.local.memory_rows)
+        rows, width = self.memory_rows + segment, self.n_heads * self.d_head
+        projected = 2.0 * self.query_value.weight.numel() * (memory + segment) / segment
+        routed = 2.0 * width * self.options.clusters * rows / segment
+        routed += 4.0 * width * min(self.options.keys, rows) + 2.0 * self.output.weight.numel()
+        local = 0.0 if self.local is None else self.local.flops(batch, segment, memory)
+        return projected + routed + local

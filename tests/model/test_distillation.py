@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from model import SoftmaxConfig, distillation
 from model.distillation import Lesson, TaughtRows, Teacher, mean_kl
@@ -165,3 +166,17 @@ def test_gradients_in_bfloat16_are_those_of_float32_to_its_rounding() -> None:
         found.append(torch.autograd.grad(loss, [h_BTD, *student.parameters()]))
     for wide, narrow in zip(*found, strict=True):
         torch.testing.assert_close(narrow, wide, rtol=0.05, atol=0.03)
+
+
+@pytest.mark.parametrize("kind", ["attention", "short_conv", "all_attention", "routing", "dense"])
+def test_the_flops_of_a_teachers_pass_are_those_that_torch_counts(kind: str) -> None:
+    """It makes no key of the memory again, and computes every word."""
+    slots = [[tiny.candidate(kind)], [tiny.candidate("identity")]]
+    teacher = Teacher(tiny.language_model(slots, cutoffs=(6, 12)), 0.9, 1.0)
+    ids_BT = torch.tensor([[0, 3, 6, 12, 22], [1, 1, 9, 2, 4]])
+    _, state, _ = teacher.model(ids_BT, teacher.initial_state(2))
+    with FlopCounterMode(display=False) as counter:
+        h_BTD, _, _ = teacher.model(ids_BT, state)
+        teacher.model.log_prob(h_BTD)
+    declared = teacher.flops_per_token(5, [0.6, 0.2, 0.2])
+    assert declared * 10 == pytest.approx(counter.get_total_flops(), rel=1e-12)

@@ -267,7 +267,7 @@ def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
         if experiment.sweep is not None:
             check_fresh(seeds, "--seeds", experiment.sweep.seeds, f"the sweep.seeds of {name}")
     (one, ours), (two, theirs) = sides.items()
-    if with_settings(ours, {}) == with_settings(theirs, {}):
+    if with_settings(ours, {}, ["compare"]) == with_settings(theirs, {}, ["compare"]):
         raise ValueError(f"{one} and {two} are the same experiment; nothing to compare")
     # How a model learns from a text may differ, as in a sweep.
     texts = [side.data for side in (ours, theirs)]

@@ -4,6 +4,7 @@ import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from optuna.trial import TrialState
@@ -12,7 +13,7 @@ from hpo.study import REASON, STOPPED, Entry
 from model import Architecture
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.derive import network_hash
-from pipeline.experiment import dump_experiment
+from pipeline.experiment import dump_experiment, with_settings
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
 from report.sweep.trials import Objective, Row, Summary, front
@@ -126,18 +127,26 @@ def finish(sweep: Sweep, trials: Sequence[Entry], *, ended: bool) -> None:
 
 
 def write_experiments(sweep: Sweep, table: Sequence[Row]) -> dict[Path, Row]:
-    """Write the best trials' experiments, each of which search.py runs as it is."""
+    """Write the best trials' experiments, each of which search.py runs as it is.
+
+    Others stand for seeds of the trials in `compare.seeds`: no layout is compared by the trainings
+    that it was chosen for.
+    """
     several = len(sweep.config.objectives) > 1
     wanted = {
         sweep.run / (f"pareto/{row.number:04d}.yaml" if several else "best.yaml"): row
         for row in front(table)
     }
+    own, used = sweep.experiment.compare.seeds, sweep.config.seeds
+    fresh = (seed for seed in count() if seed not in {*own, *used})
+    seeds = {"compare.seeds": [next(fresh) if seed in used else seed for seed in own]}
     for old in written_experiments(sweep.run):
         if old not in wanted:
             old.unlink()
     for path, row in wanted.items():
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, dump_experiment(chosen_experiment(sweep, row.params)))
+        chosen = with_settings(chosen_experiment(sweep, row.params), seeds)
+        write_whole(path, dump_experiment(chosen))
     return wanted
 
 

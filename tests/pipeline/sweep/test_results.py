@@ -178,6 +178,13 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
         assert commands["confirm"].split()[3:] == list(map(str, words))
 
 
+def test_the_best_is_compared_with_seeds_that_did_not_choose_it(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path, "sweep.seeds=[0, 2]", "compare.seeds=[0, 1, 2]")
+    found = rows(sweep, entries(told(sweep, *((TrialState.COMPLETE, [at]) for at in (2.0, 1.0)))))
+    (best,) = results.write_experiments(sweep, found)
+    assert load_experiment(best).compare.seeds == [3, 1, 4]
+
+
 @pytest.mark.parametrize(
     ("objectives", "state"),
     [

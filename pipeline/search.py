@@ -83,16 +83,17 @@ def _job(plan: RunPlan) -> Job:
 def search_trainer(plan: RunPlan) -> Trainer:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
     plan.experiment.check_searchable()
+    constraints, files = tuple[Constraint, ...](), dict[str, str]()
+    if plan.experiment.search.cost.on:
+        from pipeline.costs import bounds_of
+
+        constraints, files = bounds_of(plan)
+    # Not before: what is measured draws numbers, and a search that begins again measures nothing.
     model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)
     config = schedules.config
     weights_batches, alpha_batches = plan.search_batches
     streams = ["weights"] if alpha_batches is None else ["weights", "alpha"]
-    constraints, files = tuple[Constraint, ...](), dict[str, str]()
-    if config.cost.on:
-        from pipeline.costs import bounds_of
-
-        constraints, files = bounds_of(plan)
     state = _first_state(plan, model, schedules, streams, constraints)
     plan.ranks.seed(plan.seed)
     rate = rate_of(config.optimiser, schedules.steps)

@@ -4,17 +4,20 @@ import csv
 import json
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import search
 from pipeline.costs import SearchCosts, cost_path
+from pipeline.search import search_trainer
 from report.curves import cost_figure
 from report.run_files import read_trajectory
-from tests.pipeline.conftest import Clock
+from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import SEARCH, assert_same, killed_after, refused, rows, run, settings
 
 FLOPS = ["search.cost.name=flops", "search.cost.target=0.7x"]
@@ -79,6 +82,16 @@ def test_a_resume_heeds_the_numbers_that_the_search_began_with(
     run(search, *arguments(experiment_file, tmp_path / "killed", *latency))
     assert len(clock.asked) == measured, "nothing is measured again"
     assert_same(tmp_path / "straight" / SEARCH, tmp_path / "killed" / SEARCH)
+
+
+def test_a_search_that_begins_again_drops_out_what_it_did(plan_with: PlanWith) -> None:
+    """Killed before its first checkpoint: it reads its costs, whose measurement draws numbers."""
+    plan, drawn = plan_with("search.cost.name=cache", *FLOPS[1:]), list[float]()
+    for _ in range(2):
+        with closing(search_trainer(plan)) as trainer:
+            trainer.open()
+            drawn.append(torch.rand(()).item())
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize(

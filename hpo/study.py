@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import optuna
@@ -21,11 +22,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from utils.text import masked
 
-# User attributes of a trial: its number in the sweep, and why it has no value, or not one of its
-# own.
+# User attributes of a trial: its number in the sweep, why it has no value, or not one of its own,
+# and the seconds that it ran before it was set aside.
 NUMBER = "number"
 REASON = "reason"
-STOPPED = "it resumes from its checkpoint"
+EARLIER_S = "earlier_s"
 _HEARTBEATS = 3  # in the time after which a worker is dead
 _SQLITE_WAIT_S = 120
 _POLL_S = 1.0
@@ -65,7 +66,10 @@ def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseSt
             options,
             heartbeat_interval=max(1, grace_s // _HEARTBEATS),
             grace_period=grace_s,
-            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(retries),
+            # What a pruner has heard of it stays: nothing is judged again by those that came since.
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(
+                retries, inherit_intermediate_values=True
+            ),
         )
     except (ImportError, RuntimeError, ValueError) as error:
         raise ValueError(_problem(url, error)) from None
@@ -130,23 +134,25 @@ def fill(study: optuna.Study, points: Sequence[Mapping[str, Any]]) -> None:
 
 def run_again(study: optuna.Study, trial: FrozenTrial) -> None:
     """Enqueue a trial with its values once more, as if it had never failed."""
+    kept = trial.user_attrs.keys() & {NUMBER, EARLIER_S}
     study.add_trial(
         optuna.create_trial(
             state=TrialState.WAITING,
             params=trial.params,
             distributions=trial.distributions,
-            user_attrs={NUMBER: number_of(trial)},
+            user_attrs={key: trial.user_attrs[key] for key in kept},
             system_attrs={**trial.system_attrs, "retry_history": []},
+            intermediate_values=trial.intermediate_values,
         )
     )
 
 
 def set_aside(trial: optuna.Trial) -> None:
-    """End an attempt that was asked to stop, and enqueue the trial for who goes on."""
-    trial.set_user_attr(REASON, STOPPED)
-    storage = trial.study._storage
-    storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-    run_again(trial.study, storage.get_trial(trial._trial_id))
+    """Let a trial that was asked to stop wait as it is, before those that never began."""
+    assert trial.datetime_start is not None
+    ran_s = (datetime.now() - trial.datetime_start).total_seconds()
+    trial.set_user_attr(EARLIER_S, trial.user_attrs.get(EARLIER_S, 0.0) + ran_s)
+    trial.study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
 
 def retry_failed(study: optuna.Study) -> int:
@@ -169,7 +175,11 @@ def wait_for_a_trial(study: optuna.Study, is_ending: Callable[[], bool]) -> bool
     while not is_ending():
         optuna.storages.fail_stale_trials(study)
         found = [entry.last for entry in entries(study)]
-        if any(trial.state == TrialState.WAITING for trial in found):
+        if waiting := [trial for trial in found if trial.state == TrialState.WAITING]:
+            for trial in waiting:
+                # Who takes it now is none whose worker has been silent since it was set aside.
+                if isinstance(storage, BaseHeartbeat) and trial.datetime_start is not None:
+                    storage.record_heartbeat(trial._trial_id)
             return True
         running = {trial._trial_id for trial in found if trial.state == TrialState.RUNNING}
         if not running:

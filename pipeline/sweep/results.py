@@ -9,7 +9,7 @@ from pathlib import Path
 
 from optuna.trial import TrialState
 
-from hpo.study import REASON, STOPPED, Entry
+from hpo.study import EARLIER_S, REASON, Entry
 from model import Architecture
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.derive import network_hash
@@ -48,10 +48,11 @@ def row_of(sweep: Sweep, entry: Entry) -> Row:
     derived = [_derived(run["architecture"]) for run in runs.values()]
     costs = [one.costs for one, _ in derived if one.costs is not None]
     durations = [one.duration.total_seconds() for one in entry.attempts if one.duration is not None]
+    durations += [attributes[EARLIER_S]] if EARLIER_S in attributes else []
     state = _STATES.get(last.state, last.state.name.lower())
     return Row(
         number=entry.number,
-        state="stopped" if attributes.get(REASON) == STOPPED else state,
+        state=state,
         reason=attributes.get(REASON, LOST if state == "failed" else None),
         baseline=is_baseline(sweep, last),
         values=last.values if state == "done" else None,
@@ -62,7 +63,7 @@ def row_of(sweep: Sweep, entry: Entry) -> Row:
         network=" ".join(network for _, network in derived) or None,
         parameters=statistics.mean([one.parameters for one in costs]) if costs else None,
         flops_per_token=statistics.mean([one.flops_per_token for one in costs]) if costs else None,
-        attempts=sum(trial.state != TrialState.WAITING for trial in entry.attempts),
+        attempts=sum(trial.datetime_start is not None for trial in entry.attempts),
         elapsed_s=round(sum(durations), 1) if durations else None,
         host=attributes.get("host"),
     )

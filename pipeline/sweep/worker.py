@@ -181,8 +181,7 @@ def run_seed(
         raise Failed(f"data.tokenizer: no bits per byte to compare: {'; '.join(losses)}")
     trainer = search_trainer(plan)
     if pruned is not None:
-        metrics = trainer.folder / "metrics.jsonl"
-        trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned, metrics, step)]
+        trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned)]
     with closing(trainer):
         trainer.open()
         trainer.run(plan.experiment.run)
@@ -209,24 +208,18 @@ def _go_on(stop: StopRequest) -> None:
         raise Stopped(stop.number)
 
 
+@dataclass(frozen=True)
 class Pruning:
-    """A tracker of the search that reports its validations to Optuna."""
+    """A tracker of the search that reports its validations to Optuna, which keeps them."""
 
-    def __init__(self, trial: optuna.Trial, metrics: Path, step: int) -> None:
-        """Report what earlier processes have validated up to a step."""
-        self._trial = trial
-        for before, bits in search_curve(metrics, "soft").items():
-            if before <= step:
-                self._report(before, bits)
+    trial: optuna.Trial
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Report a validation; raise TrialPruned where the pruner gives the trial up."""
-        if (bits := values.get("valid_soft/bits_per_byte")) is not None:
-            self._report(step, bits)
-
-    def _report(self, step: int, bits: float) -> None:
-        self._trial.report(bits, step)
-        if self._trial.should_prune():
+        if (bits := values.get("valid_soft/bits_per_byte")) is None:
+            return
+        self.trial.report(bits, step)
+        if self.trial.should_prune():
             raise optuna.TrialPruned(f"at search step {step}, at {bits:.4f} bits per byte")
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from report.run_files import tight_layout
 from utils.pareto import different, unbeaten
 from utils.text import compact
 
-STATES = ("failed", "pruned", "stopped", "running", "waiting", "done")
+STATES = ("failed", "pruned", "running", "waiting", "done")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def front(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
-    """The finished trials, the best first, then failed, pruned, stopped, running, waiting ones."""
+    """The finished trials, the best first, then failed, pruned, running, waiting ones."""
     others = [row for row in rows if row.values is None]
     return done(rows) + sorted(others, key=lambda row: (STATES.index(row.state), row.number))
 

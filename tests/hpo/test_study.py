@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from optuna.trial import TrialState
 from hpo.config import SweepConfig
 from hpo.samplers import NumberedSampler
 from hpo.study import (
+    EARLIER_S,
     NUMBER,
     REASON,
     entries,
@@ -73,6 +75,7 @@ def test_a_dead_worker_s_trial_waits_again_with_its_values_as_often_as_allowed(
         trial = study.ask()
         assert trial.suggest_float("x", 0, 2) == 1.0
         trial.suggest_float("y", 0, 2)
+        trial.report(3.0 - attempt, step=50)
         optuna.storages.fail_stale_trials(study)
         assert states(study) == [["FAIL"] * attempt + ["RUNNING"]], "Optuna does not miss it"
         assert wait_for_a_trial(study, lambda: len(polls) > 9) == (not attempt)
@@ -80,6 +83,7 @@ def test_a_dead_worker_s_trial_waits_again_with_its_values_as_often_as_allowed(
     assert len(polls) == 2
     first, second = entries(study)[0].attempts
     assert first.params == second.params
+    assert first.intermediate_values == second.intermediate_values == {50: 3.0}
     assert entries(study)[0].finished
 
 
@@ -100,13 +104,35 @@ def test_who_waits_counts_from_then_on_and_once(
     assert sorted(recorded) == ids
 
 
-def test_a_trial_that_was_stopped_has_lost_nothing(study: optuna.Study) -> None:
-    trial = study.ask()
+def test_a_trial_that_was_stopped_goes_on_first_and_has_lost_nothing(tmp_path: Path) -> None:
+    """Behind all others, trials longer than their user's sessions would never end."""
+    study = stored(f"sqlite:///{tmp_path / 'study.db'}")
+    fill(study, [{}, {}, {}])
+    trial, other = study.ask(), study.ask()
     value = trial.suggest_float("y", 0, 2)
+    trial.report(5.0, step=50)
+    for passed in (1, 2):
+        time.sleep(0.01)
+        set_aside(trial)
+        assert states(study) == [["WAITING"], ["RUNNING"], ["WAITING"]]
+        assert entries(study)[0].last.user_attrs[EARLIER_S] >= 0.01 * passed
+        trial = study.ask()
+        assert (trial.user_attrs[NUMBER], trial.params) == (0, {"y": value})
+    study.tell(other, 1.0)
+    study.tell(trial, 2.0)
+    assert study.trials[0].intermediate_values == {50: 5.0}
+
+
+def test_a_trial_that_waited_for_long_does_not_seem_lost_as_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = stored(f"sqlite:///{tmp_path / 'study.db'}")
+    fill(study, [{}, {}])
+    trial, recorded = study.ask(), list[int]()
     set_aside(trial)
-    assert states(study)[0] == ["FAIL", "WAITING"]
-    assert entries(study)[0].last.user_attrs == {NUMBER: 0}
-    assert entries(study)[0].last.params == {"y": value}
+    monkeypatch.setattr(study._storage._backend, "record_heartbeat", recorded.append)
+    assert wait_for_a_trial(study, lambda: False)
+    assert recorded == [trial._trial_id]
 
 
 def test_failed_trials_run_again_as_if_they_had_never_failed(study: optuna.Study) -> None:

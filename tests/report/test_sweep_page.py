@@ -45,7 +45,7 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
     assert marked == ["trial 3"]
 
 
-@pytest.mark.parametrize("state", ["failed", "running", "waiting", "stopped"])
+@pytest.mark.parametrize("state", ["failed", "running", "waiting"])
 def test_a_sweep_without_a_finished_trial_has_a_page(sweeper, tmp_path, state):
     rows = [sweeper.row(n, state=state) for n in range(2)]
     page = page_of(tmp_path, sweeper.sweep(rows))

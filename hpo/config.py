@@ -125,9 +125,8 @@ class SweepConfig(Section):
         default=("retrained",),
         min_length=1,
         description="What is minimised. retrained: validation bits per byte of the retrained "
-        "model; onehot: of the SuperNet's likeliest layout, at the search's last validation "
-        "(derive.method argmax, no budget); flops, parameters: of the derived model. Several give "
-        "a Pareto front.",
+        "model; onehot: of the derived layout by the SuperNet's last weights (derive.method "
+        "argmax, no budget); flops, parameters: of the derived model. Several give a Pareto front.",
     )
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
         default=(0,),

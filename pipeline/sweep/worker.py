@@ -28,18 +28,17 @@ from hpo.study import (
     set_aside,
     wait_for_a_trial,
 )
-from model import Architecture
+from model import Architecture, Mix
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.experiment_sweep import shown_values
 from pipeline.layout_scores import LayoutTrainings, seeded
 from pipeline.plan import set_up
 from pipeline.retrain import copy_chosen, find_architecture, retrain_all
-from pipeline.run_files import search_folder
 from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
 from training.signals import Diverged, Stopped, StopRequest
-from utils.files import read_object, read_rows, words_of, write_whole
+from utils.files import read_object, words_of, write_whole
 from utils.screen import announce
 
 # Exit code of a worker that nothing is left for, and of one for which a second one would not help.
@@ -194,8 +193,13 @@ def run_seed(
     costs = architecture.costs
     assert costs is not None, "a derivation writes them"
     values = {"flops": costs.flops_per_token, "parameters": float(costs.parameters)}
-    if onehot := search_curve(search_folder(run, plan.seed) / "metrics.jsonl", "onehot"):
-        values["onehot"] = onehot[max(onehot)]
+    if "onehot" in objectives:
+        # Of the layout that was derived: pi's likeliest at the last step may be another.
+        places = {candidate.label: place for place, candidate in enumerate(plan.candidates)}
+        mix: Mix = [[(places[block.label], None)] for block in architecture.blocks]
+        scored = plan.evaluate(trainer.state.model, plan.streams("valid"), mix)
+        assert scored.bits_per_byte is not None, "the tokenizer loses nothing"
+        values["onehot"] = scored.bits_per_byte
     if "retrained" in objectives:
         (result,) = retrain_all([(plan, architecture)])
         copy_chosen(result, run)
@@ -224,12 +228,3 @@ class Pruning:
 
     def close(self) -> None:
         """Nothing is held back."""
-
-
-def search_curve(metrics: Path, net: str) -> dict[int, float]:
-    """Bits per byte of validation by step of a search, as far as it is."""
-    return {
-        row["step"]: row["bits_per_byte"]
-        for row in read_rows(metrics)
-        if row.get("kind") == "valid" and row.get("net") == net
-    }

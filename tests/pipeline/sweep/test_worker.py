@@ -13,10 +13,12 @@ import search
 from hpo.study import REASON
 from model import Architecture
 from pipeline.experiment import load_experiment
+from pipeline.layout_scores import load_supernet
 from pipeline.sweep.plan import sweep_of
-from pipeline.sweep.worker import Failed, Objective, Pruning, run_seed, search_curve
+from pipeline.sweep.worker import Failed, Objective, Pruning, run_seed
 from tests.data.models import given_model
-from tests.runs import assert_same, last_step, run
+from tests.pipeline.conftest import plan_of
+from tests.runs import assert_same, last_step, rows, run
 from tests.sweeping import add_sweep, memory_study
 from training.signals import Stopped, StopRequest
 
@@ -29,7 +31,7 @@ def outcome(file: Path, folder: Path, *objectives: str) -> tuple[dict[str, float
 
 
 def test_a_trial_is_what_the_verbs_would_have_done(experiment_file: Path, tmp_path: Path) -> None:
-    found, architecture = outcome(experiment_file, tmp_path / "one", "retrained")
+    found, architecture = outcome(experiment_file, tmp_path / "one", "retrained", "onehot")
     for script in (search, derive, retrain):
         settings = [part for setting in SETTINGS for part in ("--set", setting)]
         run(script, experiment_file, "--run", tmp_path / "two", *settings)
@@ -41,8 +43,24 @@ def test_a_trial_is_what_the_verbs_would_have_done(experiment_file: Path, tmp_pa
     assert set(found) == {"retrained", "onehot", "flops", "parameters"}
     assert architecture.costs is not None
     assert found["parameters"] == architecture.costs.parameters
-    curve = search_curve(tmp_path / "one/search/seed-0/metrics.jsonl", "onehot")
-    assert found["onehot"] == curve[max(curve)]
+    last = rows(tmp_path / "one/search/seed-0/metrics.jsonl")[-1]
+    assert (last["net"], last["bits_per_byte"]) == ("onehot", found["onehot"])
+
+
+def test_the_layout_that_was_derived_is_scored_by_the_supernet(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    """Not pi's likeliest at the last step: a mean over steps, or a rule, may choose another."""
+    of_search = tmp_path / "run/search/seed-0"
+    experiment = load_experiment(experiment_file, [*SETTINGS, "derive.least_context=4"])
+    found, derived = run_seed(experiment, ["onehot"], of_search.parents[1], StopRequest(), None)
+    assert derived.letters() == "a a a a"
+    plan = plan_of(of_search / "experiment.yaml", of_search.parents[1])
+    mix = [[(0, None)]] * 4
+    net = load_supernet(plan)
+    assert found["onehot"] == plan.evaluate(net, plan.streams("valid"), mix).bits_per_byte
+    last = rows(of_search / "metrics.jsonl")[-1]
+    assert last["bits_per_byte"] != found["onehot"], "its likeliest is another"
 
 
 def test_a_stop_between_phases_ends_the_trial(experiment_file: Path, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def wait_for_a_trial(study: optuna.Study, is_ending: Callable[[], bool]) -> bool
         found = [entry.last for entry in entries(study)]
         if waiting := [trial for trial in found if trial.state == TrialState.WAITING]:
             for trial in waiting:
-                # Who takes it now is none whose worker has been silent since it was set aside.
+                # By its heartbeat from before it was set aside, who takes it would seem dead.
                 if isinstance(storage, BaseHeartbeat) and trial.datetime_start is not None:
                     storage.record_heartbeat(trial._trial_id)
             return True

@@ -28,7 +28,7 @@ from pipeline.jobs import SCRIPTS, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
 from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import retrain_all
-from pipeline.run_files import check_validations, retrain_folder
+from pipeline.run_files import retrain_folder
 from training.evaluation import Evaluation
 from training.run_dir import WORDS
 from training.signals import StopRequest
@@ -196,7 +196,6 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
         ]
         for entry in to_train(entries)
     }
-    check_validations(results)
     if unlike := unlike_conditions(
         {name: [seeded.retrain_folder(name) for seeded in plans] for name in results}
     ):
@@ -331,7 +330,6 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
         name: [read_object(folder / "result.json") for folder in of_side]
         for name, of_side in trainings.items()
     }
-    check_validations(results)
     networks = {key: network_hash(architecture) for key, architecture in made.items()}
     models = {networks[key]: build_model(architecture) for key, architecture in made.items()}
     if len({architecture.tokenizer.digest for architecture in made.values()}) > 1:

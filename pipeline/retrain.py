@@ -75,8 +75,12 @@ def given_models(plan: RunPlan, architecture: Architecture) -> dict[str, Given]:
 
 
 def retrain_identity(plan: RunPlan, architecture: Architecture) -> dict[str, Any]:
-    """Whose folder a retraining's is; all seeds have the same."""
+    """Whose folder a retraining's is; all seeds have the same.
+
+    How often it is validated belongs to it: the best step is the best of so many.
+    """
     return plan.identity(
+        validate_every=plan.experiment.run.validate_every,
         dropout=asdict(plan.experiment.model.dropouts()),
         retrain=plan.experiment.retrain.identity(),
         architecture=architecture_hash(architecture),

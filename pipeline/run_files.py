@@ -4,10 +4,10 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from data import Tokenizer, load_tokenizer
 from model.architecture import MODEL, check_model_folder
@@ -127,17 +127,6 @@ def result_of_model(folder: Path) -> Path | None:
     """The result.json in or above a model folder; None where there is none."""
     paths = (folder / "result.json", folder.parent / "result.json")
     return next((path for path in paths if path.is_file()), None)
-
-
-def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Raise ValueError where one side could choose its best step among more than another."""
-    counts = {name: [r["validations"] for r in rows] for name, rows in results.items()}
-    if len({count for of_one in counts.values() for count in of_one}) > 1:
-        shown = ", ".join(f"{name} {of_one}" for name, of_one in counts.items())
-        raise ValueError(
-            f"run.validate_every: differed between the retrainings (validations: {shown}), so "
-            "their best steps were chosen among more or fewer; train them alike in another --run"
-        )
 
 
 def remove_checkpoints(folder: Path) -> None:

@@ -176,9 +176,12 @@ def test_baselines_of_other_sizes_are_refused(
     assert not (derived / "comparison.csv").exists()
 
 
-def test_sides_that_were_validated_unalike_are_refused(
-    derived: Path, capsys: pytest.CaptureFixture[str]
+def test_trainings_that_were_validated_more_or_less_often_are_no_repetitions(
+    derived: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(retrain, derived, "--set", "run.validate_every=1")
+    """The best step is the best of so many; refused before the baselines are trained."""
+    run(retrain, derived, "--set", "run.validate_every=5")
+    monkeypatch.setattr("pipeline.compare.train_entries", lambda *_: pytest.fail("it trains"))
     others = settings("compare.baselines=[interleaved]", "run.validate_every=10")
-    assert "run.validate_every: differed" in refused(compare.main, capsys, derived, *others)
+    said = refused(compare.main, capsys, derived, *others)
+    assert "holds another experiment (validate_every was 5, is 10)" in said

@@ -204,7 +204,7 @@ def parent_model(plan: RunPlan) -> tuple[LanguageModel, dict[str, Any]]:
     result = {
         "parameters": parameter_count(model),
         "flops_per_token": plan.flops_per_token(model),
-        "steps": None if path is None else read_object(path)["steps"],
+        "tokens": None if path is None else read_object(path)["tokens"],
         **{split: plan.evaluate(model, plan.streams(split)).row() for split in ("valid", "test")},
     }
     return model, result

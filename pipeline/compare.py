@@ -151,10 +151,9 @@ def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float
 
 def _after(results: Mapping[str, Results], chosen: str) -> str:
     """How long the child of a parent was trained, where that is known; else nothing."""
-    steps = results[PARENT][0]["steps"] if PARENT in results else None
-    return (
-        f", after {results[chosen][0]['steps'] / steps:.0%} of the parent's steps" if steps else ""
-    )
+    tokens = results[PARENT][0]["tokens"] if PARENT in results else None
+    share = results[chosen][0]["tokens"] / tokens if tokens else 0.0
+    return f", after {share:.0%} of the parent's training tokens" if share else ""
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:

@@ -97,8 +97,9 @@ def _draw_differences(axes: Axes, rows: Sequence[ArmRow], margin_nats: float | N
     axes.grid(axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}%" if x else "0%")
-    said = "95% intervals; small dots: seeds"
-    axes.set_xlabel(f"test perplexity relative to {rows[0].name}\n({said})", loc="left")
+    said = "(bars: 95%; dots: seeds"
+    said += "" if margin_nats is None else f"; grey: {_percent(margin_nats):.0f}% worse"
+    axes.set_xlabel(f"test perplexity relative to {rows[0].name}\n{said})", loc="left")
     axes.set_title("Which predicts best? (left is better)", loc="left")
 
 

@@ -18,7 +18,13 @@ from typing import Any
 import pytest
 
 from benchmarks.arms import arms_of
-from benchmarks.arms_report import TrainedArm, difference_of, interval_beside, trained_arms
+from benchmarks.arms_report import (
+    TrainedArm,
+    difference_of,
+    interval_beside,
+    paired,
+    trained_arms,
+)
 from benchmarks.kinds_alone import entries, less, nats_of
 from benchmarks.layout_rows import rows_of
 from benchmarks.layoutbench.regret import regret_of
@@ -26,6 +32,7 @@ from benchmarks.layoutbench.table import read_table
 from benchmarks.timing_company import BEHIND, COMPANIES, line
 from model import BLOCKS, ModelConfig
 from nas.costs.model import CostTable
+from nas.statistics.intervals import paired_interval
 from report.comparison import read_comparison, text_table
 from tests.runs import ROOT
 
@@ -99,13 +106,16 @@ def headline() -> Claims:
     gain = beside(recipes["shift and norm interleaved 12"], recipes["interleaved 12"])
     ms = times["latency"]["median_ms"]
     share, more = f"{ms[first.arm.name] / ms['interleaved']:.2f}x", beside(first, base)
+    pilot = [recipes[f"shift and norm {of}"] for of in ("attention first 7", "interleaved 12")]
+    mean, half = paired_interval(paired(first.nats, base.nats) + paired(*(o.nats for o in pilot)))
+    pooled = f"{mean:.3f} +- {half:.3f}"
     plain = trained_of("headline_arms", "headline.csv")
     lead = beside(plain["chosen 0.65x"], plain["interleaved"])
     yield README, gain
-    yield README, share, f"`{first.layout}`", more, beside(cut, base)
+    yield README, share, f"`{first.layout}`", more, pooled, beside(cut, base)
     yield README, f"`{first.layout}`", lead
-    yield FOUND, share, f"`{first.layout}`", more, gain, lead
-    yield HEADLINE, share, f"`{first.layout}`", more, gain
+    yield FOUND, share, f"`{first.layout}`", more, pooled, gain, lead
+    yield HEADLINE, share, f"`{first.layout}`", more, pooled, gain
     for one in (base, first, cut):
         than = [] if one is base else [beside(one, base, 4)]
         medians = (times[of]["median_ms"] for of in ("latency", "train_step"))
@@ -141,6 +151,7 @@ def headline_on_another_text() -> Claims:
     yield HEADLINE, *(f"{mean_of(one):.4f}" for one in (base, choice, cut))
     more = percent(mean_of(choice) - mean_of(base))
     yield HEADLINE, beside(choice, base, 4), more, beside(choice, cut, 4)
+    yield FOUND, more
     yield README, more, beside(choice, base)
 
 

@@ -103,14 +103,21 @@ def job_of(training: Training, experiment: Experiment, run: Path) -> Job:
 
 
 def time(arguments: argparse.Namespace) -> None:
-    """Measure latency and a training step of all arms trained so far, in turn; write medians."""
+    """Measure latency and a training step of all options and arms, in turn; write medians.
+
+    Of the arms those that are trained; an option's first network, and beside it the one of the
+    rates as the experiment trains it.
+    """
     arms, experiment = arms_of(arguments.arms), load_experiment(arguments.experiment, arguments.set)
-    plan = set_up(experiment, arguments.run)
+    timed = {one.name: (one.layouts[0], one.settings) for one in arms.options}
+    if timed:
+        timed[arms.rate_layouts[0]] = (arms.rate_layouts[0], {})
+    trained = trained_arms(arms, known_rows(arguments))
+    timed |= {name: (one.layout, one.arm.settings) for name, one in trained.items()}
     models = dict[str, LanguageModel]()
-    for name, one in trained_arms(arms, known_rows(arguments)).items():
-        changed = with_settings(experiment, one.arm.settings)
-        models[name] = model_of(set_up(changed, arguments.run), one.layout)
-    write_times(arguments.json, cost_model(plan), models)
+    for name, (layout, settings) in timed.items():
+        models[name] = model_of(set_up(with_settings(experiment, settings), arguments.run), layout)
+    write_times(arguments.json, cost_model(set_up(experiment, arguments.run)), models)
 
 
 def model_of(plan: RunPlan, layout: str) -> LanguageModel:

@@ -153,6 +153,10 @@ def headline_on_another_text() -> Claims:
     yield HEADLINE, beside(choice, base, 4), more, beside(choice, cut, 4)
     yield FOUND, more
     yield README, more, beside(choice, base)
+    prose = trained_of("recipe_prose_arms", "recipe_prose.csv")
+    first, base = (prose[f"both {of}"] for of in ("attention first 7", "interleaved 12"))
+    for page in (README, HEADLINE):
+        yield page, f"`{first.layout}`", f"-{beside(first, base)}"
 
 
 def copied() -> Claims:

@@ -159,6 +159,12 @@ def headline_on_another_text() -> Claims:
         yield page, f"`{first.layout}`", f"-{beside(first, base)}"
 
 
+def example() -> Claims:
+    """Perplexities of the README's example, by the defaults and as it stands there."""
+    first, *_, last = rows_of(RESULTS / "readme_example.csv")
+    yield README, *(f"{math.exp(float(row['test_nats'])):.1f}" for row in (first, last))
+
+
 def copied() -> Claims:
     """Mean nats of tokens that can be copied (a rare pair, a common one) and of the others."""
     for name, layouts in (
@@ -375,9 +381,9 @@ def dropout_by_default() -> Claims:
 
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
-    headline, plain_headline, headline_on_another_text, copied, more_kinds, recalled, demo, ranked,
-    searched, replayed, steps, taught_steps, other_times, predicted_times, speeds_of_kinds,
-    worth_of_kinds, dropout_by_default,
+    headline, plain_headline, headline_on_another_text, example, copied, more_kinds, recalled,
+    demo, ranked, searched, replayed, steps, taught_steps, other_times, predicted_times,
+    speeds_of_kinds, worth_of_kinds, dropout_by_default,
 )  # fmt: skip
 
 

@@ -111,10 +111,14 @@ def headline() -> Claims:
     pooled = f"{mean:.3f} +- {half:.3f}"
     plain = trained_of("headline_arms", "headline.csv")
     lead = beside(plain["chosen 0.65x"], plain["interleaved"])
-    yield README, gain
+    prose = trained_of("recipe_prose_arms", "recipe_prose.csv")
+    of_prose = beside(prose["both interleaved 6"], prose["interleaved 6"])
+    step_ms = record("recipe_times.json")["train_step"]["median_ms"]
+    longer = step_ms["shift and norm of q and k"] / step_ms["adadad"]
+    yield README, gain, of_prose, f"{longer:.2f}x"
     yield README, share, f"`{first.layout}`", more, pooled, beside(cut, base)
     yield README, f"`{first.layout}`", lead
-    yield FOUND, share, f"`{first.layout}`", more, pooled, gain, lead
+    yield FOUND, share, f"`{first.layout}`", more, pooled, gain, of_prose, lead
     yield HEADLINE, share, f"`{first.layout}`", more, pooled, gain
     for one in (base, first, cut):
         than = [] if one is base else [beside(one, base, 4)]

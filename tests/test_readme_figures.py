@@ -116,7 +116,7 @@ def headline() -> Claims:
     step_ms = record("recipe_times.json")["train_step"]["median_ms"]
     longer = step_ms["shift and norm of q and k"] / step_ms["adadad"]
     yield README, gain, of_prose, f"{longer:.2f}x"
-    yield README, share, f"`{first.layout}`", more, pooled, beside(cut, base)
+    yield README, share, f"`{first.layout}`", more, pooled
     yield README, f"`{first.layout}`", lead
     yield FOUND, share, f"`{first.layout}`", more, pooled, gain, of_prose, lead
     yield HEADLINE, share, f"`{first.layout}`", more, pooled, gain
@@ -156,11 +156,9 @@ def headline_on_another_text() -> Claims:
     more = percent(mean_of(choice) - mean_of(base))
     yield HEADLINE, beside(choice, base, 4), more, beside(choice, cut, 4)
     yield FOUND, more
-    yield README, more, beside(choice, base)
     prose = trained_of("recipe_prose_arms", "recipe_prose.csv")
     first, base = (prose[f"both {of}"] for of in ("attention first 7", "interleaved 12"))
-    for page in (README, HEADLINE):
-        yield page, f"`{first.layout}`", f"-{beside(first, base)}"
+    yield HEADLINE, f"`{first.layout}`", f"-{beside(first, base)}"
 
 
 def example() -> Claims:

@@ -292,14 +292,16 @@ def plan_sides(sides: Sides, run: Path) -> RunPlan:
                 "bits per byte to compare; take one that does (kind bpe, unigram or bytes, without "
                 "lower_case)"
             )
-    (one, ours), (two, theirs) = plans.items()
-    if ours.validations != theirs.validations:
+    (one, ours), (two, theirs) = (
+        (name, -(-plan.stages.steps // plan.experiment.run.validate_every))
+        for name, plan in plans.items()
+    )
+    if ours != theirs:
         raise ValueError(
-            f"run.validate_every: {one} would have {ours.validations} validations, {two} "
-            f"{theirs.validations}, so their best steps would be chosen among more or fewer; give "
-            "one of the files another, by which they have as many"
+            f"run.validate_every: {one} would have {ours} validations, {two} {theirs}, so their "
+            "best steps would be chosen among more or fewer; give one of the files another"
         )
-    return theirs
+    return plans[two]
 
 
 def train_sides(

@@ -182,11 +182,6 @@ class RunPlan:
         except ValueError as error:
             raise ValueError(f"retrain.{error}") from None
 
-    @property
-    def validations(self) -> int:
-        """How many a retraining has: one every so many steps, and one at its end."""
-        return -(-self.stages.steps // self.experiment.run.validate_every)
-
     @cached_property
     def forward(self) -> Forward:
         """How losses are computed."""

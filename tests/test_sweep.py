@@ -4,11 +4,12 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,21 @@ def is_asked_to_stop(pid: int) -> bool:
     return bool(int(waiting.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
+def pause(workers: list[int], study: Path) -> None:
+    """Stop processes, none of them while it holds the study: who reads it would wait for them."""
+    while True:
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+            wait_for(lambda pid=worker: "\nState:\tT" in Path(f"/proc/{pid}/status").read_text())
+        try:
+            with closing(sqlite3.connect(study, timeout=0)) as database:
+                database.execute("BEGIN EXCLUSIVE")
+            return
+        except sqlite3.OperationalError:
+            for worker in workers:
+                os.kill(worker, signal.SIGCONT)
+
+
 @pytest.mark.slow
 def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
     experiment_file: Path, tmp_path: Path
@@ -178,8 +194,7 @@ def test_a_sweep_that_was_ended_goes_on_from_its_checkpoints(
         with started(*arguments) as process:
             wait_for(lambda known=before: checkpoints(folder) - known)
             workers = workers_of(process.pid)
-            for worker in workers:
-                os.kill(worker, signal.SIGSTOP)
+            pause(workers, folder / "sweep" / "study.db")
             process.send_signal(number)
             if number != signal.SIGKILL:
                 wait_for(lambda pids=workers: all(map(is_asked_to_stop, pids)))

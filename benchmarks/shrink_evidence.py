@@ -16,7 +16,7 @@ with 95% intervals of the paired differences; mean nats of tokens that can be co
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.copying import GROUPS, groups_of, nats_by_group
-from benchmarks.layout_rows import Commands, Row, claim, rows_of
+from benchmarks.keys import claim_key, key_of
+from benchmarks.layout_rows import Commands, Row, rows_of
 from model import load_architecture, load_model
 from nas.baselines import PARENT
 from nas.statistics.intervals import paired_interval
@@ -62,16 +63,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(arguments: argparse.Namespace) -> None:
     """Shrink, compare and train anew for every parent; its rows are written when all is done."""
     base = load_experiment(arguments.experiment, arguments.set)
-    claim(arguments.csv, set_up(base, arguments.run))
+    inputs, budget = set_up(base, arguments.run).inputs(), {"budget": arguments.budget}
+    key_file = arguments.csv.with_suffix(".json")
+    claim_key(key_file, key_of(base, inputs) | budget, "give another --csv")
     rows, stop = rows_of(arguments.csv), StopRequest()
     for parent in arguments.parents:
         seed = parent_result(parent)["seed"]
         if any(row["parent"] == str(seed) for row in rows):
             continue
-        experiment, run = (
-            of_parent(base, parent, arguments.budget),
-            arguments.run / f"parent-{seed}",
-        )
+        experiment = of_parent(base, parent, arguments.budget)
+        run = arguments.run / f"parent-{seed}"
+        # What is there is not made again, and does not show its budget.
+        claim_key(run.with_suffix(".json"), key_of(experiment, inputs) | budget)
         shrink(experiment, run, arguments.workers)
         jobs = anew_jobs(experiment, run, arguments.anew, arguments.anew_lr)
         with stop.listening():
@@ -123,15 +126,16 @@ def anew_jobs(
     steps = experiment.retrain.steps
     whole = parent_result(Path(str(experiment.retrain.start)))["steps"]
     assert steps is not None
-    rate = {} if lr is None else {"retrain.optimiser.lr": lr}
+    rate = experiment.retrain.optimiser.lr if lr is None else lr
     jobs = dict[str, Job]()
     for layout in layouts:
         for count in (steps, whole + steps):
             for teacher in (True, False):
                 way = f"{layout} anew, {count} steps{', taught' if teacher else ''}"
                 alone = ["retrain.start", *([] if teacher else ["retrain.teacher"])]
-                own = with_settings(experiment, {"retrain.steps": count, **rate}, alone)
-                folder = run / "anew" / f"{count}-{'taught' if teacher else 'labels'}"
+                settings = {"retrain.steps": count, "retrain.optimiser.lr": rate}
+                own = with_settings(experiment, settings, alone)
+                folder = run / "anew" / f"{count}-{'taught' if teacher else 'labels'}-lr-{rate}"
                 letters = chosen if layout == "chosen" else layout
                 letters = letters.ljust(experiment.model.n_blocks, "i")
                 jobs[way] = layout_job(own, letters, experiment.run.seed, folder)
@@ -144,8 +148,8 @@ def rows_of_parent(experiment: Experiment, run: Path, jobs: dict[str, Job]) -> I
     streams, window = plan.streams("test"), experiment.model.memory
     group_BT = groups_of(streams, np.asarray(plan.prepared.tokens["train"]), window)
 
-    def row(way: str, model: Path, latency: object) -> Row:
-        result = parent_result(model)
+    def row(way: str, model: Path, found: Mapping[str, Any], latency: object) -> Row:
+        result = parent_result(model) | found
         nats = nats_by_group(load_model(model), streams, group_BT)
         letters = load_architecture(model / "architecture.json").letters().replace(" ", "")
         scores = [result[split]["nats_per_token"] for split in ("valid", "test")]
@@ -154,17 +158,19 @@ def rows_of_parent(experiment: Experiment, run: Path, jobs: dict[str, Job]) -> I
 
     compared = read_object(run / "comparison.json")
     latency = {one["name"]: one["relative_latency"] for one in compared["rows"]}
+    # Of the parent too on the texts of this experiment.
+    results = compared["results"]
     for entry in entries_of(plan):
         name = entry.architecture.name
         model = plan.retrain_folder(name) / "model"
         if entry.role == PARENT:
             name, model = PARENT, Path(str(experiment.retrain.start))
         for way in [*(["chosen"] if entry.role == "chosen" else []), *entry.kinds]:
-            yield row(way, model, latency[name])
+            yield row(way, model, results[name][0], latency[name])
     for way, job in jobs.items():
         path = training_result(job)
         assert path is not None, job.folder
-        yield row(way, path.parent / "model", "")
+        yield row(way, path.parent / "model", {}, "")
 
 
 def report(arguments: argparse.Namespace) -> None:

@@ -1,9 +1,9 @@
 """What shrinking a trained model is worth beside simple rules and beside training anew.
 
 Of every parent: `derive.py --method shrink` and `compare.py` with rules that drop blocks, as
-docs/shrinking.md has it; then the layouts of --anew from scratch, for the steps of the recovery and
-for the parent's and those together, with the teacher and without. What is made already is not made
-again.
+docs/shrinking.md has it, and with the whole parent, which takes the steps of recovery as well; then
+the layouts of --anew from scratch, for the steps of the recovery and for the parent's and those
+together, with the teacher and without. What is made already is not made again.
 
     python -m benchmarks.shrink_evidence train FILE.yaml --parents FOLDER ... --csv FILE
     python -m benchmarks.shrink_evidence report --csv FILE
@@ -41,6 +41,8 @@ from utils.files import csv_of, read_object, write_whole
 NATS = ("rare_nats", "common_nats", "others_nats")
 COLUMNS = ("parent", "way", "layout", "steps", "latency", "valid_nats", "test_nats", *NATS)
 RULES = ("drop_last", "drop_cosine", "drop_prices", "drop_random")
+# The parent's own layout: it takes the steps of recovery too.
+WHOLE = "layout"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,12 +97,17 @@ def parent_result(folder: Path) -> dict[str, Any]:
 def of_parent(base: Experiment, parent: Path, budget: str) -> Experiment:
     """The experiment that shrinks a parent, with the parent's seed."""
     seed = parent_result(parent)["seed"]
+    letters = load_architecture(parent / "architecture.json").letters()
     settings = {
         "run.seed": seed,
-        "derive": {"method": "shrink", "budget": {"latency": budget}},
+        "derive.method": "shrink",
+        "derive.budget": {"latency": budget},
+        "derive.layout": letters,
         "retrain.start": str(parent.absolute()),
         "retrain.teacher": str(parent.absolute()),
-        "compare": {"baselines": [PARENT, *RULES], "random_layouts": 4, "seeds": [seed]},
+        "compare.baselines": [PARENT, WHOLE, *RULES],
+        "compare.random_layouts": 4,
+        "compare.seeds": [seed],
     }
     return with_settings(base, settings)
 
@@ -109,13 +116,11 @@ def shrink(experiment: Experiment, run: Path, workers: int) -> None:
     """Derive, recover and compare by the commands of the page."""
     run.mkdir(parents=True, exist_ok=True)
     write_whole(file := run.with_suffix(".yaml"), dump_experiment(experiment))
-    for script, first in (("derive", file), ("compare", run)):
-        done = run / {"derive": "architecture.json", "compare": "comparison.json"}[script]
-        own = ["--run", str(run)] if script == "derive" else []
-        if not done.exists():
-            command = [sys.executable, f"{script}.py", str(first), *own, "--workers", str(workers)]
-            if code := subprocess.run(command).returncode:
-                raise ValueError(f"{script}.py {first}: exit code {code}; start this again")
+    for script, done in (("derive", "architecture.json"), ("compare", "comparison.json")):
+        if not (run / done).exists():
+            how = [str(file), "--run", str(run), "--workers", str(workers)]
+            if code := subprocess.run([sys.executable, f"{script}.py", *how]).returncode:
+                raise ValueError(f"{script}.py {file}: exit code {code}; start this again")
 
 
 def anew_jobs(
@@ -166,7 +171,7 @@ def rows_of_parent(experiment: Experiment, run: Path, jobs: dict[str, Job]) -> I
         if entry.role == PARENT:
             name, model = PARENT, Path(str(experiment.retrain.start))
         for way in [*(["chosen"] if entry.role == "chosen" else []), *entry.kinds]:
-            yield row(way, model, results[name][0], latency[name])
+            yield row("whole" if way == WHOLE else way, model, results[name][0], latency[name])
     for way, job in jobs.items():
         path = training_result(job)
         assert path is not None, job.folder

@@ -47,7 +47,9 @@ def test_what_one_budget_made_stands_in_no_row_of_another(
 def test_trainings_anew_have_folders_of_their_rates_and_no_weights_of_the_parent(
     parent: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
-    experiment = shrink_evidence.of_parent(load_experiment(experiment_file), parent, "0.5x")
+    base = load_experiment(experiment_file, ["derive.shrink.best=2"])
+    experiment = shrink_evidence.of_parent(base, parent, "0.5x")
+    assert experiment.derive.shrink.best == 2
     shutil.copy(parent / "architecture.json", tmp_path)
     folders = set[Path]()
     for lr in (None, 0.01):
@@ -71,5 +73,6 @@ def test_the_parents_nats_are_of_the_text_of_its_children(
     write_json(tmp_path / "comparison.json", {"rows": rows, "results": {PARENT: [scores]}})
     entry = Entry(load_architecture(parent / "architecture.json"), PARENT, [PARENT])
     monkeypatch.setattr(shrink_evidence, "entries_of", lambda plan: [entry])
+    assert experiment.derive.layout == entry.architecture.letters(), "it is recovered whole too"
     (row,) = shrink_evidence.rows_of_parent(experiment, tmp_path, {})
     assert (row["valid_nats"], row["test_nats"], row["steps"]) == ("1.0", "2.0", "25")

@@ -81,14 +81,15 @@ def shrinking_section(run_folder: Path) -> html.Section | None:
         Column("KL", "nats", "kl_nats", "{:.4f}".format),
         Column("above the nearest", "nats", "above_nearest", "{:.4f}".format),
         Column("error", "of that", "above_nearest_error", "{:.4f}".format),
-        Column("loss", "before recovery", "nats_per_token", "{:.4f}".format),
-        Column("loss", "after half the steps", "recovered_nats", "{:.4f}".format),
+        Column("loss", "training text", "nats_per_token", "{:.4f}".format),
+        Column("loss", "validation text", "recovered_nats", "{:.4f}".format),
         *(Column(name, "", name, compact) for name in _costs(blocks)),
     ]
     table = html.table_of(shown, columns, shown.index == 0, left=1, label="subsets")
     notes = [
         f"{len(subsets)} subsets within the budget were scored by KL from the parent, on training "
-        f"text; the table shows {len(shown)} of them, the chosen one first. i: a dropped block.",
+        f"text; the table shows {len(shown)} of them, the chosen one first. i: a dropped block. The "
+        "loss on validation text is after half the steps of recovery: it is of another text.",
     ]
     alt = "Two bars for each block of the parent: the KL without it, and what it takes of a budget"
     picture = html.Picture(png(prices_figure(blocks)), "What each block is worth alone", alt)

@@ -49,6 +49,7 @@ def test_the_section_has_the_first_subsets_and_says_how_many_there_are(folder: P
     section = shrinking_section(folder)
     assert section is not None
     assert "20 subsets within the budget" in section.body
+    assert section.body.index("training text</") < section.body.index("validation text</")
     rows = section.body.partition("<tbody>")[2].split("<tr")[1:]
     assert len(rows) == 12
     assert ["class" in row.partition(">")[0] for row in rows] == [True, *[False] * 11]

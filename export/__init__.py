@@ -41,5 +41,3 @@ EXPORTERS: dict[str, Exporter] = {
         module="export.torch_export",
     ),
 }
-
-__all__ = ["EXPORTERS", "Exporter"]

@@ -8,35 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from model.architecture import (
-        Agreement,
-        Architecture,
-        ArchitectureCosts,
-        Evidence,
-        FlopsKey,
-        Gap,
-        Measured,
-        TimedCost,
-        TokenizerIdentity,
-        load_architecture,
+        Agreement as Agreement,
+        Architecture as Architecture,
+        ArchitectureCosts as ArchitectureCosts,
+        Evidence as Evidence,
+        FlopsKey as FlopsKey,
+        Gap as Gap,
+        Measured as Measured,
+        TimedCost as TimedCost,
+        TokenizerIdentity as TokenizerIdentity,
+        load_architecture as load_architecture,
     )
-    from model.blocks import BLOCKS, Candidate
-    from model.config import AutoSoftmaxConfig, ModelConfig, ModelOptions, SoftmaxConfig
-    from model.generation import Sampling, generate
-    from model.language_model import LanguageModel, Mix
+    from model.blocks import BLOCKS as BLOCKS, Candidate as Candidate
+    from model.config import (
+        AutoSoftmaxConfig as AutoSoftmaxConfig,
+        ModelConfig as ModelConfig,
+        ModelOptions as ModelOptions,
+        SoftmaxConfig as SoftmaxConfig,
+    )
+    from model.generation import Sampling as Sampling, generate as generate
+    from model.language_model import LanguageModel as LanguageModel, Mix as Mix
     from model.layout import (
-        Layout,
-        Network,
-        block_options,
-        default_candidates,
-        layout_letters,
-        network_from,
-        network_of,
-        parse_layout,
-        reads_context,
+        Layout as Layout,
+        Network as Network,
+        block_options as block_options,
+        default_candidates as default_candidates,
+        layout_letters as layout_letters,
+        network_from as network_from,
+        network_of as network_of,
+        parse_layout as parse_layout,
+        reads_context as reads_context,
     )
-    from model.ops import Dropout
-    from model.saving import adjustable_options, adjusted, build_model, load_model, save_model
-    from model.state import StreamState
+    from model.ops import Dropout as Dropout
+    from model.saving import (
+        adjustable_options as adjustable_options,
+        adjusted as adjusted,
+        build_model as build_model,
+        load_model as load_model,
+        save_model as save_model,
+    )
+    from model.state import StreamState as StreamState
 
 # Where the names are; those that need torch come last.
 _MODULES = (
@@ -46,48 +57,8 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """A name of `__all__`, from the module that has it: torch is imported for what needs it."""
-    for module in _MODULES if name in __all__ else ():
+    """A public name, from the module that has it: torch is imported for what needs it."""
+    for module in () if name.startswith("_") else _MODULES:
         if hasattr(found := import_module(f"model.{module}"), name):
             return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "BLOCKS",
-    "Agreement",
-    "Architecture",
-    "ArchitectureCosts",
-    "AutoSoftmaxConfig",
-    "Candidate",
-    "Dropout",
-    "Evidence",
-    "FlopsKey",
-    "Gap",
-    "LanguageModel",
-    "Layout",
-    "Measured",
-    "Mix",
-    "ModelConfig",
-    "ModelOptions",
-    "Network",
-    "Sampling",
-    "SoftmaxConfig",
-    "StreamState",
-    "TimedCost",
-    "TokenizerIdentity",
-    "adjustable_options",
-    "adjusted",
-    "block_options",
-    "build_model",
-    "default_candidates",
-    "generate",
-    "layout_letters",
-    "load_architecture",
-    "load_model",
-    "network_from",
-    "network_of",
-    "parse_layout",
-    "reads_context",
-    "save_model",
-]

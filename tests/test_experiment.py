@@ -4,8 +4,7 @@ import importlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from model import BLOCKS
 from nas.baselines import CompareConfig

@@ -5,8 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from optuna.samplers import RandomSampler
 
 from pipeline.experiment import (

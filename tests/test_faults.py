@@ -18,6 +18,7 @@ from tests.runs import (
     SEARCH,
     Capture,
     assert_same,
+    code_of as code_of,  # tests of packages take it from here
     killed_after,
     load_result,
     refused,
@@ -25,7 +26,6 @@ from tests.runs import (
     settings,
     state_of,
 )
-from tests.runs import code_of as code_of  # tests of packages take it from here
 
 
 def cut(path: Path) -> None:

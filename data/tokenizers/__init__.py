@@ -9,10 +9,10 @@ from data.tokenizers.tokenizer import (
     BYTES_KIND,
     FILE,
     MODEL_FILE,
-    IdArray,
-    Scheme,
-    Tokenizer,
-    TokenizerKind,
+    IdArray as IdArray,
+    Scheme as Scheme,
+    Tokenizer as Tokenizer,
+    TokenizerKind as TokenizerKind,
     read_tokenizer_file,
 )
 
@@ -63,14 +63,3 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
             f"says {saved.digest[:12]}; the files are damaged or of two tokenizers, save it again"
         )
     return tokenizer
-
-
-__all__ = [
-    "TOKENIZERS",
-    "IdArray",
-    "Scheme",
-    "Tokenizer",
-    "TokenizerKind",
-    "load_tokenizer",
-    "train_tokenizer",
-]

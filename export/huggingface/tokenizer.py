@@ -53,8 +53,7 @@ def write_tokenizer(tokenizer: Tokenizer, model_folder: Path, folder: Path) -> N
 
 def converted(tokenizer: Tokenizer, model_folder: Path) -> Any:
     """The tokenizer as one of the package tokenizers."""
-    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
-    from tokenizers import Tokenizer as Fast
+    from tokenizers import Regex, Tokenizer as Fast, decoders, normalizers, pre_tokenizers
 
     saved = read_tokenizer_file(model_folder)
     if len(tokenizer.losses) > saved.lower_case:

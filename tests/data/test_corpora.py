@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from data import SPLITS, CorpusPaths, DataConfig, count_words, load_corpus
-from data.corpora import Corpus, Document
-from data.corpora import local as builtin
+from data.corpora import Corpus, Document, local as builtin
 from data.corpora.local import _group
 
 HERE = Path()

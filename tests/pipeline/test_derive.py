@@ -11,8 +11,7 @@ import compare
 import derive
 import retrain
 from model import load_architecture
-from pipeline.derive import architecture_hash
-from pipeline.derive import derive as derive_by
+from pipeline.derive import architecture_hash, derive as derive_by
 from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
 from tests.runs import state_of

@@ -61,7 +61,7 @@ def test_a_layout_by_hand_is_warned_of_on_screen_in_the_headline_and_in_the_card
         (["--method", "random", *settings("derive.least_context=5")],
          "derive.least_context: 5 blocks of context, but model.n_blocks is 4; give less"),
         (["--method", "random", *settings("derive.least_context=-1")],
-         "derive.least_context: must be at least 0, found -1"),
+         "derive.least_context: must be greater than or equal to 0, found -1"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had_is_one_line(

@@ -86,7 +86,7 @@ def test_inputs_that_are_not_there_are_named_all_at_once_with_their_lines(write,
         f"x.yaml:8: data.files.test: {tmp_path}/folder: is not a file; give the path of one",
         f"x.yaml:9: data.tokenizer.model: {tmp_path}/x.model: no such file; {remedy} "
         "data.tokenizer.model=PATH",
-        "x.yaml:11: model.n_blocks: must be at least 1, found 0",
+        "x.yaml:11: model.n_blocks: must be greater than or equal to 1, found 0",
     ]
     load_experiment(write(text), ())
     tree = "data={corpus: tree, tree: {folder: lost, include: ['*']}}"
@@ -129,11 +129,13 @@ def test_numbers_and_defaults_arrive(write):
         ("n_blocks: 4", "n_blocks: 4\n  d_modle: 3",
          "8: model.d_modle: unknown key; did you mean 'd_model'?"),
         ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
-        ("n_blocks: 4", "n_blocks: four", "7: model.n_blocks: expected an integer, found 'four'"),
-        ("start: 1", "start: .inf", "17: search.tau.start: must be finite, found .inf"),
-        ("start: 1", "start: 1:30", "17: search.tau.start: expected a number, found '1:30'"),
+        ("n_blocks: 4", "n_blocks: four",
+         "7: model.n_blocks: must be a valid integer, found 'four'"),
+        ("start: 1", "start: .inf", "17: search.tau.start: must be a finite number, found inf"),
+        ("start: 1", "start: 1:30", "17: search.tau.start: must be a valid number, found '1:30'"),
         ("  tau:\n", "  alpha: {lr: atuo}\n  tau:\n",
-         "15: search.alpha.lr: expected a number or auto, found 'atuo'; did you mean 'auto'?"),
+         "15: search.alpha.lr: must be a valid number or 'auto', found 'atuo'; did you mean 'auto'"
+         "?"),
         ("[200, 500]", "[500, 200]",
          "12: model.softmax.cutoffs: must be above 0 and strictly increasing, found [500, 200]"),
         ("[attention, {kind: dense", "[atention, {kind: dense",
@@ -187,8 +189,8 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
     text = text.replace("n_blocks: 4", "n_blocks: 0").replace("seed: 3", "sed: 3")
     assert problems(text, "search.tau.edn=1", "nonsense") == [
         "x.yaml:2: run.sed: unknown key; did you mean 'seed'?",
-        "x.yaml:7: model.n_blocks: must be at least 1, found 0",
-        "x.yaml:14: search.steps: expected an integer, found 'ten'",
+        "x.yaml:7: model.n_blocks: must be greater than or equal to 1, found 0",
+        "x.yaml:14: search.steps: must be a valid integer, found 'ten'",
         "--set search.tau.edn=1: search.tau.edn: unknown key; did you mean 'end'?",
         f"--set nonsense: {KEY_VALUE}",
     ]
@@ -261,10 +263,10 @@ def test_overrides_win_create_and_replace(write):
         ("model.n_blocks=[",
          "model.n_blocks: the value is not YAML: while parsing a flow node, expected "
          "the node content, but found '<stream end>'"),
-        ("data=", "data: expected a mapping of keys, found nothing"),
+        ("data=", "data: must be an object, found nothing"),
         ("search.tau={end: 1, end: 2}", "search.tau.end: given twice, first in line 1; leave one "
          "out"),
-        (f"run.seed={'a' * 5000}", f"run.seed: expected an integer, found '{'a' * 57}...'"),
+        (f"run.seed={'a' * 5000}", f"run.seed: must be a valid integer, found '{'a' * 57}...'"),
     ],
     ids=lambda text: text[:50],
 )  # fmt: skip

@@ -58,11 +58,12 @@ CASES = [
     (["model.n_blocks.x: {low: 1, high: 2}"], TRIALS,
      ["7: sweep.space.model.n_blocks.x: model.n_blocks has no keys"]),
     (["model.n_blocks: {low: 0, high: 4}", "model.n_heads: {choices: [4, 3]}"], TRIALS,
-     ["7: sweep.space.model.n_blocks: must be at least 1, found 0 (with model.n_blocks: 0, "
+     ["7: sweep.space.model.n_blocks: must be greater than or equal to 1, found 0 "
+       "(with model.n_blocks: 0, "
       "model.n_heads",
       "8: sweep.space.model.n_heads: 3 does not divide d_model 64; give d_head"]),
     (["search.tau.end: {choices: [1, x]}", "search.estimator: {choices: [soft, sof]}"], TRIALS,
-     ["7: sweep.space.search.tau.end: expected a number, found 'x' (with ",
+     ["7: sweep.space.search.tau.end: must be a valid number, found 'x' (with ",
       "8: sweep.space.search.estimator: must be one of auto, soft,"]),
     (["search.tau.schedule: {choices: [constant, linear]}", END],
      TRIALS, ["8: sweep.space.search.tau.end: has no effect with schedule constant"]),

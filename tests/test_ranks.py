@@ -440,7 +440,7 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(
     [
         (("optimiser.kind=sgd", "optimiser.lr=1e9", "optimiser.clip_norm=null"), 3,
          "diverged at step 5: parameter "),
-        (("steps=0",), 2, "search.steps: must be at least 2, found 0"),
+        (("steps=0",), 2, "search.steps: must be greater than or equal to 2, found 0"),
     ],
 )  # fmt: skip
 def test_two_processes_end_together_and_say_why_once(

@@ -1,7 +1,6 @@
 """Pydantic's validation errors in the words of someone who edits an experiment file."""
 
 import difflib
-import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,30 +16,11 @@ from utils.text import masked, shorten
 
 Key = tuple[str | int, ...]
 Said = tuple[Key, str]
-_KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "list": "a list",
-    "tuple": "a list",
-    "dict": "a mapping of keys",
-    "model": "a mapping of keys",
-    "none": "null",
-}
-_KIND_ERRORS = r"([a-z]+)(_attributes)?_(type|from_float|parsing|required)"
-_MESSAGES = {
-    "missing": "missing; it has no default",
-    "greater_than": "must be above {gt}, found {found}",
-    "greater_than_equal": "must be at least {ge}, found {found}",
-    "less_than": "must be below {lt}, found {found}",
-    "less_than_equal": "must be at most {le}, found {found}",
-    "finite_number": "must be finite, found {found}",
-    "too_short": "must have at least {min_length} values, found {actual_length}",
-    "too_long": "must have at most {max_length} values, found {actual_length}",
-    "string_pattern_mismatch": "must match {pattern}, found {found}",
-    "json_invalid": "not JSON that can be read: {error}",
-}
+_MISSING = "missing; it has no default"
+# How pydantic begins to say what a value must be.
+_SHOULD_BE = "Input should be "
+# Ends of the names of its errors that each member of a union may have.
+_OF_TYPE = ("_type", "_from_float", "_required", "literal_error")
 
 
 class Section(BaseModel):
@@ -72,14 +52,16 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
     explained: list[Said] = []
     for key, group in groupby(placed, key=lambda pair: pair[0]):
         at_key = [error for _, error in group]
-        wanted = [kind for error in at_key if (kind := _expected(error))]
-        if len(at_key) > 1 and len(wanted) == len(at_key):  # the members of a union
-            kinds, found = " or ".join(dict.fromkeys(wanted)), at_key[0]["input"]
-            choices = [choice for error in at_key for choice in _choices(error)]
-            explained.append((key, f"expected {kinds}, found {show(found)}{hint(found, choices)}"))
+        specific = [error for error in at_key if not error["type"].endswith(_OF_TYPE)]
+        if specific or len(at_key) == 1:
+            explained += _explain_one(key, (specific or at_key)[0], root)
             continue
-        specific = [error for error in at_key if not _expected(error)]
-        explained += _explain_one(key, (specific or at_key)[0], root)
+        # The members of a union.
+        wanted = dict.fromkeys(error["msg"].removeprefix(_SHOULD_BE) for error in at_key)
+        choices = [choice for error in at_key for choice in _choices(error)]
+        found = at_key[0]["input"]
+        words = f"must be {' or '.join(wanted)}, found {show(found)}{hint(found, choices)}"
+        explained.append((key, words))
     return explained
 
 
@@ -138,8 +120,6 @@ def show(value: Any) -> str:
         return repr(shorten(masked(value), 60))
     if value is None:
         return "nothing"
-    if isinstance(value, float) and not math.isfinite(value):
-        return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -171,7 +151,9 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> list[S
     if kind == "value_error":
         return [_split_value_error(key, line, root) for line in str(context["error"]).splitlines()]
     if kind == "union_tag_not_found":
-        return [((*key, _quoted(context["discriminator"])[0]), _MESSAGES["missing"])]
+        return [((*key, _quoted(context["discriminator"])[0]), _MISSING)]
+    if kind == "missing":
+        return [(key, _MISSING)]
     if kind == "extra_forbidden":
         words = f"unknown key{_where_it_may_belong(key, root)}"
     elif kind == "literal_error":
@@ -179,21 +161,11 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> list[S
     elif kind == "union_tag_invalid":
         choices = must_be_one_of(context["tag"], _quoted(context["expected_tags"]))
         words = f"{_quoted(context['discriminator'])[0]} {choices}"
-    elif expected := _expected(error):
-        words = f"expected {expected}, found {found}"
     else:
-        numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
-        words = f"{error['msg'][0].lower()}{error['msg'][1:]}, found {found}"
-        if kind in _MESSAGES:
-            words = _MESSAGES[kind].format(**numbers, found=found)
+        said = error["msg"].replace(_SHOULD_BE, "must be ")
+        said = said[0].lower() + said[1:]
+        words = said if kind == "json_invalid" else f"{said}, found {found}"
     return [(key, words)]
-
-
-def _expected(error: ErrorDetails) -> str | None:
-    if error["type"] == "literal_error":
-        return " or ".join(_choices(error))
-    match = re.fullmatch(_KIND_ERRORS, error["type"])
-    return _KINDS.get(match[1]) if match else None
 
 
 def _choices(error: ErrorDetails) -> list[str]:

@@ -105,13 +105,16 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "no_label": (lambda v: v["blocks"][2].pop("label"), "blocks[2].label: missing"),
     "null_option": (
         lambda v: v["blocks"][1].update(d_ffn=None),
-        "blocks[1].d_ffn: expected an integer, found nothing",
+        "blocks[1].d_ffn: must be a valid integer, found nothing",
     ),
     "added_to_another_kind": (
         lambda v: v["blocks"][1].update(clamp=None),
         "blocks[1].clamp: unknown key; kinds that have it: attention, all_attention",
     ),
-    "huge": (lambda v: v.update(d_model=10**9), "d_model: must be at most 65536, found 1000000000"),
+    "huge": (
+        lambda v: v.update(d_model=10**9),
+        "d_model: must be less than or equal to 65536, found 1000000000",
+    ),
     "version": (
         lambda v: v.update(version=2),
         "version: must be one of 1; found 2",
@@ -130,7 +133,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "path": (
         lambda v: v.update(name="../x"),
-        "name: must match ^[A-Za-z0-9][A-Za-z0-9._-]*$, found '../x'",
+        "name: string should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', found '../x'",
     ),
 }
 
@@ -144,10 +147,10 @@ def test_what_is_wrong_is_named_by_its_path(case: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not JSON that can be read: "),
-        ('{"version": 1,}', "not JSON that can be read: .* at line 1 column 15"),
-        ("[1]", "expected"),
-        ("[" * 100_000, "not JSON that can be read: recursion limit"),
+        ("", "invalid JSON: "),
+        ('{"version": 1,}', "invalid JSON: .* at line 1 column 15"),
+        ("[1]", "must be an object"),
+        ("[" * 100_000, "invalid JSON: recursion limit"),
     ],
 )
 def test_broken_json_is_refused(text: str, message: str) -> None:
@@ -160,7 +163,7 @@ def test_a_file_is_read_with_its_name_in_messages(tmp_path: Path) -> None:
     path.write_text(architecture().to_json())
     assert load_architecture(path) == architecture()
     path.write_bytes(b"\xff")
-    with pytest.raises(ValueError, match=r"a\.json: not JSON that can be read"):
+    with pytest.raises(ValueError, match=r"a\.json: invalid JSON"):
         load_architecture(path)
     with pytest.raises(OSError, match="none"):
         load_architecture(tmp_path / "none.json")

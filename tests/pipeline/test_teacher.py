@@ -205,8 +205,8 @@ def test_every_baseline_has_the_teacher_and_the_comparison_says_which(
         (["retrain.teacher=nowhere"], "retrain.teacher: {base}/nowhere: not a model folder (arch"),
         (["retrain.start=nowhere"], "retrain.start: {base}/nowhere: not a model folder (arch"),
         (["retrain.distillation={weight: 0.5}"], "distillation: has no effect without a teacher"),
-        (["retrain.teacher=p", "retrain.distillation={weight: 1.5}"], "must be at most 1, found"),
-        (["retrain.teacher=p", "retrain.distillation={temperature: 0}"], "must be above 0, found"),
+        (["retrain.teacher=p", "retrain.distillation={weight: 1.5}"], "less than or equal to 1"),
+        (["retrain.teacher=p", "retrain.distillation={temperature: 0}"], "must be greater than 0"),
     ],
 )  # fmt: skip
 def test_what_is_asked_wrongly_is_refused_by_check(

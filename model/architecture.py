@@ -93,18 +93,6 @@ class Evidence(Section):
         description="What the search lacked, and what does not follow from pi, in words.",
     )
 
-    def problems(self, slots: int) -> list[str]:
-        """What does not fit a layout of so many slots."""
-        wanted = slots if self.pi or self.margins else 0
-        counts = {"pi": (len(self.pi), wanted), "margins": (len(self.margins), wanted)}
-        if self.agreement is not None:
-            counts["agreement.blocks"] = (len(self.agreement.blocks), slots)
-        return [
-            f"evidence.{name}: {count} entries for {slots} blocks"
-            for name, (count, needed) in counts.items()
-            if count != needed
-        ]
-
 
 def _every_option_given(candidate: Candidate) -> Candidate:
     absent = ["label"] * ("label" not in candidate.model_fields_set) + candidate.missing
@@ -187,17 +175,8 @@ class Architecture(Section):
             raise ValueError("blocks: there is none")
         self.softmax.check_vocabulary(self.vocabulary_size)
         tied_slots([[slot] for slot in self.blocks], self.tie_blocks)
-        problems = list[str]()
-        problems += [f"options.{line}" for line in self.options.problems(self.d_model)]
-        if self.evidence is not None:
-            problems += self.evidence.problems(len(self.blocks))
-        if self.costs is not None and len(self.costs.key.mass) != len(self.softmax.cutoffs) + 1:
-            problems.append(
-                f"costs.key.mass: {len(self.costs.key.mass)} entries for "
-                f"{len(self.softmax.cutoffs) + 1} clusters"
-            )
-        if problems:
-            raise ValueError("\n".join(problems))
+        if problems := self.options.problems(self.d_model):
+            raise ValueError("\n".join(f"options.{line}" for line in problems))
         return self
 
     @property

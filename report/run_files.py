@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from utils.files import read_object, read_rows
+from utils.pi import load_pi
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class Trajectory:
 
 def read_trajectory(path: Path) -> Trajectory:
     """Read a `pi.npz`."""
-    with np.load(path) as arrays:
-        return Trajectory(
-            step_N=arrays["step"],
-            pi_NLC=arrays["pi"],
-            tau_N=arrays["tau"],
-            labels=tuple(map(str, arrays["labels"])),
-            alpha_start=int(arrays["alpha_start"]),
-        )
+    arrays = load_pi(path)
+    return Trajectory(
+        step_N=arrays["step"],
+        pi_NLC=arrays["pi"],
+        tau_N=arrays["tau"],
+        labels=tuple(map(str, arrays["labels"])),
+        alpha_start=int(arrays["alpha_start"]),
+    )
 
 
 def read_metrics(path: Path) -> pd.DataFrame:

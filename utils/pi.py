@@ -3,8 +3,6 @@
 N steps   L slots   C candidates
 """
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-REMEDY = "put the right pi.npz back, or remove {} to search again"
-
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a search's pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
 
-    ValueError where it is missing or damaged.
+    ValueError where it is missing.
     """
-    remedy = REMEDY.format(path.parent)
-    if path.is_file():
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                return dict(file)
-        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{path}: damaged ({error}); {remedy}") from error
-    if path.with_name("identity.json").exists():
-        raise ValueError(f"{path}: is lost; {remedy}")
-    others = sorted(other.parent.name for other in path.parent.parent.glob("seed-*/pi.npz"))
-    searched = f", or take what was searched: {', '.join(others)}" if others else ""
-    raise ValueError(f"{path}: not found; run search.py first{searched}")
+    if not path.is_file():
+        others = sorted(other.parent.name for other in path.parent.parent.glob("seed-*/pi.npz"))
+        searched = f", or take what was searched: {', '.join(others)}" if others else ""
+        raise ValueError(
+            f"{path}: not found; run search.py first{searched}; if the file was removed, remove "
+            "its folder before"
+        )
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
 
 
 def softmax(alpha: NDArray[Any]) -> NDArray[Any]:

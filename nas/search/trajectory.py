@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nas.search.plan import SearchPlan, tau_now
 from training.state import Metrics, TrainState
 from utils.files import write_whole
-from utils.pi import REMEDY, load_pi, softmax
+from utils.pi import load_pi, softmax
 
 MOST_CSV_STEPS = 500
 
@@ -54,13 +54,16 @@ class Trajectory:
         """Take the rows of an earlier pi.npz back, as far as the state's step.
 
         A kill between pi.npz and its checkpoint leaves rows beyond that step; they are dropped.
-        ValueError: the file is missing or damaged, or its rows are not those of this run.
+        ValueError: the file is missing, or its rows are not those of this run.
         """
         arrays = load_pi(path)
         alpha_NLC, tau_N = (arrays[name][: state.step] for name in ("alpha", "tau"))
         now_LC = state.parameters["alpha"].detach().numpy()
         if not np.array_equal(alpha_NLC[-1], now_LC):
-            raise ValueError(f"{path}: is of another run; {REMEDY.format(path.parent)}")
+            raise ValueError(
+                f"{path}: is of another run; put the right one back, or remove {path.parent} to "
+                "search again"
+            )
         self.alpha, self.tau = list(alpha_NLC), list(tau_N)
 
 

@@ -123,14 +123,6 @@ CHANGES: dict[str, tuple[Any, str]] = {
         lambda v: v.update(vocabulary_size=11),
         "softmax.cutoffs: 11 is not below the vocabulary 11; give smaller cutoffs or fewer",
     ),
-    "evidence": (
-        lambda v: v["evidence"]["margins"].pop(),
-        "evidence.margins: 4 entries for 5 blocks",
-    ),
-    "agreement": (
-        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "blocks": [1.0]}),
-        "evidence.agreement.blocks: 1 entries for 5 blocks",
-    ),
     "path": (
         lambda v: v.update(name="../x"),
         "name: string should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', found '../x'",

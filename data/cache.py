@@ -3,8 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,6 @@ INFO = "info.json"
 def default_cache() -> Path:
     """PARNAS_CACHE, or ~/.cache/parnas."""
     return Path(os.path.expanduser(os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"))
-
-
-@contextmanager
-def cache_errors(cache: Path) -> Iterator[None]:
-    """Let an OSError below the cache say how another cache is chosen."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(cache):
-            raise
-        message = f"{error.strerror}; PARNAS_CACHE names another folder for what is built"
-        raise OSError(error.errno, message, error.filename) from error
 
 
 def key_hash(key: dict[str, Any]) -> str:

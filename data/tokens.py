@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.cache import INFO, build_folder, cache_errors, default_cache, key_hash
+from data.cache import INFO, build_folder, default_cache, key_hash
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, CorpusPaths, Split, load_corpus
 from data.text import to_bytes
@@ -104,13 +104,12 @@ def prepare(
     had, or a split is too short.
     """
     cache = cache or default_cache()
-    with cache_errors(cache):
-        corpus = load_corpus(config, CorpusPaths(base, cache, progress, is_run))
-        key = _key(config, corpus, base)
-        folder = cache / f"{corpus.name}-{key_hash(key)[:16]}"
-        if not folder.exists():
-            build_folder(folder, key, lambda work: _fill(work, corpus, config, base, progress))
-        return _open(folder, corpus, config)
+    corpus = load_corpus(config, CorpusPaths(base, cache, progress, is_run))
+    key = _key(config, corpus, base)
+    folder = cache / f"{corpus.name}-{key_hash(key)[:16]}"
+    if not folder.exists():
+        build_folder(folder, key, lambda work: _fill(work, corpus, config, base, progress))
+    return _open(folder, corpus, config)
 
 
 def encode_documents(tokenizer: Tokenizer, texts: Iterable[str]) -> IdArray:

@@ -12,11 +12,10 @@ class Exporter:
 
     The `module` has `write_folder(source, folder)`, called with an `export.source.Source` and an
     empty folder to write to, which returns lines to print. ValueError: something of the model
-    cannot be carried. `packages` of the `extra` in pyproject.toml are what it imports.
+    cannot be carried. `packages` are what it imports.
     """
 
     words: str
-    extra: str
     packages: tuple[str, ...]
     module: str
 
@@ -24,19 +23,16 @@ class Exporter:
 EXPORTERS: dict[str, Exporter] = {
     "hf": Exporter(
         words="a folder that transformers loads (AutoModelForCausalLM, AutoTokenizer)",
-        extra="hf",
         packages=("transformers", "tokenizers"),
         module="export.huggingface.folder",
     ),
     "onnx": Exporter(
         words="a graph that onnxruntime runs, with ids and memories as inputs and outputs",
-        extra="onnx",
         packages=("onnx", "onnxscript", "onnxruntime"),
         module="export.onnx",
     ),
     "torch": Exporter(
         words="a graph that torch.export.load reads, with the same inputs and outputs",
-        extra="",
         packages=(),
         module="export.torch_export",
     ),

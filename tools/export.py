@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from model.architecture import check_model_folder
         from utils.validation import check_installed
 
-        check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)
+        check_installed(f"--to {arguments.to}", exporter.packages)
         check_model_folder(arguments.model)
         cli.loading("torch")
         from export.source import check_target

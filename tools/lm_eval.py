@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tasks = arguments.include_path
         if tasks is not None and not tasks.is_dir():
             raise ValueError(f"--include-path: {tasks}: not a folder; give one with YAML files")
-        check_installed("tools.lm_eval", "lm-eval", ("lm_eval",))
+        check_installed("tools.lm_eval", ("lm_eval",))
         check_model_folder(arguments.model)
         cli.loading("lm_eval")
         run(arguments)

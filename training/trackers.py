@@ -100,4 +100,4 @@ TRACKERS: Mapping[str, Callable[[TrackedPhase, int], Tracker]] = {
 def check_trackers(names: Sequence[str]) -> None:
     """Raise ValueError where a package of a tracker is missing."""
     for name in names:
-        check_installed("run.trackers", name, (name,))
+        check_installed("run.trackers", (name,))

@@ -2,11 +2,9 @@
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -72,19 +70,11 @@ def first_problem(error: ValidationError) -> str:
     return f"{where:.60}: {first['msg']}"
 
 
-def check_installed(what: str, extra: str, packages: Sequence[str]) -> None:
-    """Raise ValueError with the commands that bring a package that is missing.
-
-    `what` is what the user asked for; `packages` are the names by which the extra of pyproject.toml
-    is imported.
-    """
+def check_installed(what: str, packages: Sequence[str]) -> None:
+    """Raise ValueError where a package that the user asked for by `what` is missing."""
     if missing := [package for package in packages if find_spec(package) is None]:
-        file = Path(__file__).resolve().parents[1] / "pyproject.toml"
-        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-        needed = " ".join(map(repr, project["optional-dependencies"][extra]))
         raise ValueError(
-            f"{what}: the package {missing[0]} is missing; pip install {needed}, or with the "
-            "versions of our tests all extras: pip install -r requirements-extras.lock"
+            f"{what}: the package {missing[0]} is missing; pip install -r requirements-extras.lock"
         )
 
 

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ranks = join()
         plan = set_up(experiment, run_dir, ranks)
         run_searches(plan, seeds, arguments.workers)
-        ranks.leave()
+        ranks.wait()
         if argv is None:
             record_command(plan)
         finish_searches(plan, seeds)

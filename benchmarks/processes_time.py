@@ -151,7 +151,7 @@ def work(shape: Shape, threads: int, steps: int) -> None:
     ranks.wait()
     if ranks.is_first:
         print(f"{TIMED}{(time.perf_counter() - began_s) / steps}", flush=True)
-    ranks.leave()
+    ranks.wait()
     # As the product ends one of several processes.
     os._exit(0)
 

@@ -204,7 +204,7 @@ def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]
     if len(waiting) < len(trainings) > 1:
         announce(f"already trained: {len(trainings) - len(waiting)} of {len(trainings)}")
     if not waiting:
-        trainings[0][0].ranks.leave()
+        trainings[0][0].ranks.wait()
     if workers > 1 and waiting:
         run_counted([_job(*training) for training in waiting], workers)
         waiting = []
@@ -218,7 +218,7 @@ def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]
             trainer.run(plan.experiment.run, shown)
             shown |= set(trainer.summary.splitlines())
             if number == len(waiting):
-                plan.ranks.leave()
+                plan.ranks.wait()
             if plan.ranks.is_first:
                 finish_retrain(plan, trainer, architecture)
         if len(trainings) > 1:

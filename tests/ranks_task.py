@@ -18,7 +18,6 @@ from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
 from pipeline.retrain import find_architecture, retrain_trainer
 from pipeline.search import search_trainer
-from training import distributed as module
 from training.distributed import ALONE, Ranks, join
 
 
@@ -66,7 +65,6 @@ def run_phases(jobs: Sequence[dict[str, Any]], ranks: Ranks = ALONE) -> None:
 def exchange(ranks: Ranks) -> None:
     """Every method of two ranks against what one place would have computed."""
     me = ranks.rank
-    module.BUCKET_BYTES = 40  # one tensor of 4 to a bucket, or two
     made = [nn.Parameter(torch.zeros(size)) for size in (4, 6, 4, 3)]
     made.append(nn.Parameter(torch.zeros(2, dtype=torch.float64)))
     both, second, none, first, wide = made
@@ -108,5 +106,5 @@ if __name__ == "__main__":
         run_phases(json.loads(Path(sys.argv[1]).read_text()), joined)
     else:
         exchange(joined)
-    joined.leave()
+    joined.wait()
     os._exit(0)

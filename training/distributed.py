@@ -22,7 +22,6 @@ from utils.cores import usable_cores
 # Within a step nobody waits long; for a tokenizer, a validation or the first rank's files they do.
 STEP_PATIENCE = timedelta(seconds=45)
 PATIENCE = timedelta(minutes=30)
-BUCKET_BYTES = 25 * 2**20
 T = TypeVar("T")
 
 
@@ -93,20 +92,18 @@ class Ranks:
         self.sum([*(p.grad for p in trained if p.grad is not None), *others])
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
-        """Add up each tensor over all ranks, in its place."""
+        """Add up each tensor over all ranks, in its place; those of one type and device at once."""
         if self.world == 1:
             return
-        pending = []
-        for bucket in _buckets(tensors):
-            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        for alike in kinds.values():
+            flat = torch.cat([tensor.reshape(-1) for tensor in alike])
             with _or_lost():
-                work = dist.all_reduce(flat, group=self.steps, async_op=True)
-            pending.append((bucket, flat, work))
-        for bucket, flat, work in pending:
-            with _or_lost():
-                work.wait()
-            parts = torch.split(flat, [tensor.numel() for tensor in bucket])
-            for tensor, part in zip(bucket, parts, strict=True):
+                dist.all_reduce(flat, group=self.steps)
+            parts = torch.split(flat, [tensor.numel() for tensor in alike])
+            for tensor, part in zip(alike, parts, strict=True):
                 tensor.copy_(part.view_as(tensor))
 
     def all_max_async(self, number: int) -> Callable[[], int]:
@@ -164,14 +161,6 @@ class Ranks:
         assert first is not None
         return first
 
-    def leave(self) -> None:
-        """Wait for all, when nothing else is exchanged any more.
-
-        The process must then end with os._exit: torch's own threads may hang or abort at the
-        interpreter's end, also with the group destroyed before (seen in 4 of 12 runs).
-        """
-        self.wait()
-
 
 ALONE = Ranks()
 
@@ -189,19 +178,3 @@ def join() -> Ranks:
         dist.init_process_group(backend, timeout=PATIENCE)
         steps = dist.new_group(timeout=STEP_PATIENCE)
     return Ranks(launch.rank, launch.world, launch.local_rank, launch.local_world, steps)
-
-
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors of one type and device, in parts of about BUCKET_BYTES."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for tensor in tensors:
-        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-    for alike in kinds.values():
-        bucket, size = list[Tensor](), 0
-        for tensor in alike:
-            if bucket and size + tensor.nbytes > BUCKET_BYTES:
-                yield bucket
-                bucket, size = [], 0
-            bucket.append(tensor)
-            size += tensor.nbytes
-        yield bucket

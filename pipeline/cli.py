@@ -34,6 +34,7 @@ SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
 _MARKS = (
     *SAVED,
     "sweep/study.db",
+    "jobs/*/seed-*/experiment.yaml",
     "*/seed-*/job.log",  # tools.confirm
     *("trainings/half/identity.json", "trainings/full/identity.json", "shrink.jsonl"),
 )
@@ -205,15 +206,8 @@ def _why_no_run(folder: Path) -> str | None:
         return "is a part of a run"
     if is_run_folder(folder):
         return None
-    files = (path for path in folder.rglob("*") if not path.is_dir())
-    other = next((path for path in files if not _may_be_ours(path, folder)), None)
+    other = next((path for path in folder.rglob("*") if not path.is_dir()), None)
     return None if other is None else f"holds {other.relative_to(folder)}, and is not a run"
-
-
-def _may_be_ours(path: Path, folder: Path) -> bool:
-    """Whether a killed command may have left a file: a lock, or in the folder of a seed."""
-    seeded = len(path.parts) > len(folder.parts) + 2 and path.parent.name.startswith("seed-")
-    return path.name == "lock" or path.suffix == ".tmp" or seeded
 
 
 def is_run_folder(folder: Path) -> bool:

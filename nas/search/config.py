@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from nas.costs.config import SearchCostConfig
 from training.config import (
@@ -94,16 +94,6 @@ class AlphaConfig(Section):
             self.refuse_idle(["share"], f"data {self.data}")
         return self
 
-    @field_validator("estimator", mode="before")
-    @classmethod
-    def _alpha_learns(cls, value: object) -> object:
-        if value == "spos":
-            raise ValueError(
-                "spos gives alpha no gradient; take one that does, such as straight_through, or "
-                "with search.estimator: spos leave it out, and alpha does not move"
-            )
-        return value
-
 
 class SearchConfig(Section):
     """How search.py trains the SuperNet."""
@@ -147,21 +137,17 @@ class SearchConfig(Section):
                 "(search.estimator), and with data shared both gradients come from one backward "
                 "pass; use search.alpha.data: next_batch"
             )
-        if self.alpha.data == "split" and not self.alpha_learns:
-            raise ValueError(
-                "alpha.data: split keeps text for alpha, which estimator spos never moves; use "
-                "next_batch, or say by search.alpha.estimator how alpha learns"
-            )
-        if self.tau.schedule == "learnable" and not self.alpha_learns:
-            raise ValueError(
-                "tau.schedule: learnable trains tau on alpha's steps, and estimator spos has none; "
-                "take another schedule, or say by search.alpha.estimator how alpha learns"
-            )
-        if self.cost.on and not self.alpha_learns:
-            raise ValueError(
-                "cost: bounds pi, which estimator spos never moves; give derive.budget instead, or "
-                "say by search.alpha.estimator how alpha learns"
-            )
+        need_alpha = {
+            "alpha.data": self.alpha.data == "split",
+            "tau.schedule": self.tau.schedule == "learnable",
+            "cost": self.cost.on,
+        }
+        for key, needs_it in need_alpha.items():
+            if needs_it and not self.alpha_learns:
+                raise ValueError(
+                    f"{key}: needs an alpha that moves, and estimator spos never moves it; leave "
+                    "it out, or say by search.alpha.estimator how alpha learns"
+                )
         return self
 
     @property
@@ -193,14 +179,9 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
     moves = alpha_steps(config, steps)
     if not config.alpha_learns or len(moves) >= 2:
         return
-    times = "once" if moves else "in no step"
-    if steps - moves.start < 2:
-        raise ValueError(
-            f"alpha.warmup_fraction: with {config.alpha.warmup_fraction} of {steps} steps alpha "
-            f"would move {times}, and twice is the least; use a smaller one or more steps"
-        )
+    key = "warmup_fraction" if steps - moves.start < 2 else "every"
     raise ValueError(
-        f"alpha.every: from step {moves.start} of {steps} steps on one step in "
-        f"{config.alpha.every} would move alpha {times}, and twice is the least; use a smaller one "
-        "or more steps"
+        f"alpha.{key}: with {getattr(config.alpha, key)} alpha would move "
+        f"{'once' if moves else 'in no step'} of {steps}, from step {moves.start} on, and twice is "
+        "the least; use a smaller one or more steps"
     )

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,7 +40,6 @@ from utils.screen import say
 Labels = tuple[str, ...]
 # All that a score by a SuperNet's weights passes through.
 _SCORED_SOURCES = ("data", "model", "nas", "pipeline", "training", "utils")
-_EVERY_S = 10.0
 
 
 HALF, FULL = "trainings/half", "trainings/full"
@@ -69,7 +67,6 @@ class SupernetScores:
     seeds: Sequence[int]
     tokens: int | None = None
     _scores: dict[Labels, Score] = field(default_factory=dict)
-    _told_s: float = field(default_factory=time.monotonic)
 
     def score(self, layout: Layout) -> Score:
         """The score of a layout: in every slot its candidate, with weight 1.
@@ -79,10 +76,6 @@ class SupernetScores:
         labels = tuple(candidate.label for candidate in layout)
         if labels not in self._scores:
             self._scores[labels] = self._one_hot(labels)
-            now_s = time.monotonic()
-            if now_s - self._told_s > _EVERY_S:
-                self._told_s = now_s
-                say(f"layouts scored so far: {len(self._scores)}")
         return self._scores[labels]
 
     def _one_hot(self, labels: Labels) -> Score:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+from tqdm import tqdm
 
 from model import Agreement, Evidence, Network, layout_letters
 from nas.derivation import check_method
@@ -285,6 +286,7 @@ class Scores:
     def __post_init__(self) -> None:
         self.searched = read_searches(self.request, self.method)
         say(f"{self.method}: scores at most {self.most} layout{'s' * (self.most != 1)}")
+        self._bar = tqdm(total=self.most, desc="layouts scored", disable=None, leave=False)
 
     @property
     def full(self) -> bool:
@@ -306,6 +308,7 @@ class Scores:
         log_pi = sum(self.searched.log_pi_LC[slot, k] for slot, k in enumerate(choice))
         flops, score = self.request.flops_per_token(layout), self.request.score(layout)
         self.considered[choice] = Considered(layout, float(log_pi), flops, score)
+        self._bar.update()
 
     def add_first_new(self, choices: Iterable[Choice]) -> list[Choice]:
         """Score the first choice that is allowed and not known; no choice where there is none."""
@@ -335,6 +338,7 @@ class Scores:
 
     def derived(self, words: str) -> Derived:
         """The best layout of all; `words` say how the layouts were found."""
+        self._bar.close()
         (choice,) = self.best(1)
         best = self.considered[choice]
         count = len(self.considered)

@@ -7,7 +7,6 @@ only fills them.
 B streams   T segment   N segments   D d_model
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from model import BLOCKS, Candidate, LanguageModel
 from model.distillation import TaughtRows
@@ -24,10 +24,6 @@ from nas.derivation.shrink import Distance
 from nas.statistics.paired_scores import score_of
 from training.state import Batch
 from utils.kept import Kept
-from utils.screen import say
-from utils.text import duration
-
-_EVERY_S = 10.0
 
 
 @dataclass
@@ -71,18 +67,14 @@ class SubNetworks:
     @torch.inference_mode()
     def _walk(self, choices: Sequence[Choice]) -> None:
         """Score choices that stand in order: each begins where it leaves the one before it."""
-        stack, before, began_s = [self._embedded], Choice(), time.monotonic()
-        told_s = began_s
-        for number, choice in enumerate(choices, 1):
+        stack, before = [self._embedded], Choice()
+        for choice in tqdm(choices, "subsets scored", unit="", disable=None, leave=False):
             same = next((at for at, k in enumerate(before) if k != choice[at]), len(before))
             del stack[same + 1 :]
             for place in range(same, len(choice)):
                 stack.append(self._through(place, choice[place], stack[-1]))
             self.kept.add(self._name(choice), self._measured(stack[-1]))
-            before, now_s = choice, time.monotonic()
-            if now_s - told_s > _EVERY_S:
-                told_s, left_s = now_s, (now_s - began_s) / number * (len(choices) - number)
-                say(f"subsets scored: {number} of {len(choices)}; about {duration(left_s)} left")
+            before = choice
 
     def _through(self, place: int, k: int, x_NBTD: Sequence[Tensor]) -> Sequence[Tensor]:
         """The residual stream of all segments behind a place."""

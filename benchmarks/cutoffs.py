@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pipeline import cli
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from model.cutoffs import ClusterCosts
 
 
@@ -32,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--factor", type=float, help="tail t has width d_model / factor^t (default: 4)")
     add("--sizes", type=int, nargs="+", metavar="WIDTH", help="tail widths, in place of --factor")
     add("--tokens", type=size, default=1024, metavar="N", help="tokens per step")
-    add("--least-head-mass", type=float, metavar="PART", help="part of the tokens (default: 0.5)")
+    add("--least-head-mass", type=float, default=0.5, metavar="PART", help="part of the tokens")
     arguments = parser.parse_args(argv)
     with cli.user_errors():
         print(find(arguments))
@@ -44,15 +47,9 @@ def find(arguments: argparse.Namespace) -> str:
     from pydantic import ValidationError
 
     from model.config import DEFAULT_FACTOR, AutoSoftmaxConfig
-    from model.cutoffs import (
-        DEFAULT_HEAD_MASS,
-        MEASURED,
-        ClusterCosts,
-        optimal_cutoffs,
-        sorted_counts,
-    )
+    from model.cutoffs import MEASURED, ClusterCosts, optimal_cutoffs
 
-    factor, sizes, mass = arguments.factor, arguments.sizes, arguments.least_head_mass
+    factor, sizes = arguments.factor, arguments.sizes
     if factor is None and sizes is None:
         factor = DEFAULT_FACTOR
     try:
@@ -67,10 +64,10 @@ def find(arguments: argparse.Namespace) -> str:
         "tokens": arguments.tokens,
         "constants": MEASURED,
     }
-    least = DEFAULT_HEAD_MASS if mass is None else mass
     try:
         count_V = sorted_counts(list(map(float, arguments.counts.read_text("utf-8").split())))
-        cutoffs = optimal_cutoffs(count_V, **options, least_head_mass=least)
+        mass = arguments.least_head_mass
+        cutoffs = optimal_cutoffs(count_V, **options, least_head_mass=mass)
     except ValueError as error:
         raise ValueError(f"{arguments.counts}: {error}") from None
     widths = f"sizes: {list(softmax.sizes)}" if softmax.sizes else f"factor: {softmax.factor:g}"
@@ -78,9 +75,25 @@ def find(arguments: argparse.Namespace) -> str:
     return yaml + "\n" + table(ClusterCosts(count_V, **options), cutoffs)
 
 
+def sorted_counts(counts: Sequence[float]) -> "NDArray[np.float64]":
+    """The counts or probabilities by falling size; ValueError where they are none."""
+    import numpy as np
+
+    sorted_V = np.sort(np.asarray(counts, dtype=np.float64))[::-1]
+    if not (np.isfinite(sorted_V).all() and sorted_V.sum() > 0 and sorted_V[-1] >= 0):
+        raise ValueError("counts must be finite and at least 0, and not all 0")
+    return sorted_V
+
+
+def clusters(costs: "ClusterCosts", cutoffs: tuple[int, ...]) -> list[float]:
+    """Seconds of the head and of each tail."""
+    tails = enumerate(pairwise((*cutoffs, len(costs.count_V))))
+    return [float(costs.head(cutoffs[0])), *(float(costs.tail(t, *ends)) for t, ends in tails)]
+
+
 def table(costs: "ClusterCosts", cutoffs: tuple[int, ...]) -> str:
     """Words, width, part of the tokens and time of each cluster."""
-    vocabulary, seconds = len(costs.count_V), costs.clusters(cutoffs)
+    vocabulary, seconds = len(costs.count_V), clusters(costs, cutoffs)
     lines = [f"{'cluster':<8}{'words':>12}{'width':>7}{'tokens':>9}{'ms per step':>13}"]
     bounds, widths = pairwise((0, *cutoffs, vocabulary)), (costs.d_model, *costs.widths)
     for index, ((low, high), width, spent) in enumerate(zip(bounds, widths, seconds, strict=True)):

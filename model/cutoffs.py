@@ -17,7 +17,7 @@ end grows, and each layer of the dynamic programme needs O(V log V) evaluations 
 V vocabulary   W = V + 1 ends of a cluster   J tails
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,8 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Numbers = Any  # an integer, or an array of them
-
-DEFAULT_HEAD_MASS = 0.5
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,6 @@ class ClusterCosts:
         products = np.maximum(known.threshold, logits * width) + rows * (self.d_model * width)
         return known.launch_s + known.multiply_add_s * products + known.logit_s * logits
 
-    def clusters(self, cutoffs: Sequence[int]) -> tuple[float, ...]:
-        """Of the head and of each tail."""
-        ends = (*cutoffs, len(self.count_V))
-        tails = (
-            float(self.tail(tail, ends[tail], ends[tail + 1])) for tail in range(len(self.widths))
-        )
-        return float(self.head(ends[0])), *tails
-
 
 def optimal_cutoffs(
     count_V: ArrayLike,
@@ -108,18 +98,18 @@ def optimal_cutoffs(
     d_model: int,
     widths: Sequence[int],
     tokens: int,
+    least_head_mass: float,
     constants: CostConstants = MEASURED,
-    least_head_mass: float = DEFAULT_HEAD_MASS,
     head_width: int | None = None,
 ) -> tuple[int, ...]:
     """The first id of each tail, for which a training step costs least.
 
     Among cutoffs of equal cost, those with the smallest last one are taken, then with the smallest
-    last but one, and so on. `count_V` says how often each word occurs, or how probable it is, in
-    any order; `tokens` are those of one training step. The head must hold the part
-    `least_head_mass` of the tokens. ValueError: no counts, or too few for so many clusters.
+    last but one, and so on. `count_V` says how often each word occurs, or how probable it is, the
+    most frequent first; `tokens` are those of one training step. The head must hold the part
+    `least_head_mass` of the tokens. ValueError: too few words for so many clusters.
     """
-    count_V = sorted_counts(count_V)
+    count_V = np.asarray(count_V, dtype=np.float64)
     costs = ClusterCosts(count_V, d_model, tuple(widths), tokens, constants, head_width)
     tails, vocabulary = len(costs.widths), len(count_V)
     # A head of the first words that hold the mass; the sum may miss it by its rounding.
@@ -135,38 +125,25 @@ def optimal_cutoffs(
     best_W, starts = costs.head(end_W), []
     for tail in range(tails - 1):
         first += 1
-        value = _through(best_W, costs, tail)
-        best_W, start_W = _best_starts(value, first, vocabulary - (tails - 1 - tail))
+        last = vocabulary - (tails - 1 - tail)
+        best_W, start_W = _best_starts(best_W, costs, tail, first, last)
         starts.append(start_W)
     start = np.arange(first, vocabulary)
-    value_S = _through(best_W, costs, tails - 1)(start, vocabulary)
+    value_S = best_W[start] + costs.tail(tails - 1, start, vocabulary)
     cutoffs = [int(start[value_S.argmin()])]
     for start_W in reversed(starts):
         cutoffs.append(int(start_W[cutoffs[-1]]))
     return tuple(reversed(cutoffs))
 
 
-def sorted_counts(count_V: ArrayLike) -> FloatArray:
-    """The counts or probabilities by falling size; ValueError where they are none."""
-    sorted_V = np.sort(np.asarray(count_V, dtype=np.float64).ravel())[::-1]
-    if not (np.isfinite(sorted_V).all() and sorted_V.sum() > 0 and sorted_V[-1] >= 0):
-        raise ValueError("counts must be finite and at least 0, and not all 0")
-    return sorted_V
-
-
-def _through(
-    best_W: FloatArray, costs: ClusterCosts, tail: int
-) -> Callable[[Numbers, Numbers], FloatArray]:
-    return lambda start, end: best_W[start] + costs.tail(tail, start, end)
-
-
 def _best_starts(
-    value: Callable[[IntArray, IntArray], FloatArray], first: int, last: int
+    before_W: FloatArray, costs: ClusterCosts, tail: int, first: int, last: int
 ) -> tuple[FloatArray, IntArray]:
-    """For each end from `first` to `last` the least value and the smallest start that has it.
+    """For each end of a tail from `first` to `last` the least cost and the smallest start of it.
 
-    Starts go from `first - 1` to below the end. The ends are halved level by level; all ends of a
-    level are evaluated at once, each only between the best starts of its neighbours above.
+    `before_W` has the least cost of what is before a start. Starts go from `first - 1` to below the
+    end. The ends are halved level by level; all ends of a level are evaluated at once, each only
+    between the best starts of its neighbours above.
     """
     best_W = np.full(last + 1, np.inf)
     start_W = np.zeros(last + 1, dtype=np.int64)
@@ -177,7 +154,7 @@ def _best_starts(
         length_N = np.minimum(most_N, middle_N - 1) - least_N + 1
         offset_N = np.cumsum(length_N) - length_N
         start = np.arange(length_N.sum()) + np.repeat(least_N - offset_N, length_N)
-        cost = value(start, np.repeat(middle_N, length_N))
+        cost = before_W[start] + costs.tail(tail, start, np.repeat(middle_N, length_N))
         best_N = np.minimum.reduceat(cost, offset_N)
         hit = np.flatnonzero(cost == np.repeat(best_N, length_N))
         start_N = start[hit[np.searchsorted(hit, offset_N)]]

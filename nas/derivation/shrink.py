@@ -7,7 +7,7 @@ misleads. The nearest ones are recovered for a while before the choice, which ch
 Differs from ShortGPT (Men et al. 2024, arXiv 2403.03853) and LLM-Drop (He et al. 2024, arXiv
 2406.15786), which rank blocks one by one: subsets are scored whole, and the budget is a cost.
 
-N subsets   L places   O options of a place, the parent's own block first
+L places
 """
 
 import math
@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model import Evidence, layout_letters
-from nas.costs.budget import LayoutCost, Limit
+from nas.costs.budget import LayoutCost
 from nas.derivation.base import CONTEXT, Choice, Derived, Request
 from nas.derivation.predictor import PROBE_SEED
-from nas.derivation.training import Array, Row
+from nas.derivation.training import Row
 from nas.statistics.paired_scores import Score
 
 # Of more subsets than these no list is made.
@@ -120,41 +119,23 @@ def shrink(request: Request) -> Derived:
 
 def maximal_subsets(request: Request, parent: Parent) -> list[Choice] | None:
     """Those within the limits to which nothing can be given back; None: too many to list."""
-    shape = [len(of_place) for of_place in parent.options]
-    if math.prod(shape) > _MOST_LISTED:
+    options, candidates = parent.options, request.candidates
+    if math.prod(map(len, options)) > _MOST_LISTED:
         return None
-    place_NL = np.indices(shape, dtype=np.int8).reshape(len(shape), -1).T
-    sums = [_Sum(request, parent, limit, place_NL) for limit in request.limits]
-    maximal_N = np.logical_and.reduce([one.within(one.total_N) for one in sums])
-    for place, count in enumerate(shape):
-        for now in range(1, count):
-            is_now_N = place_NL[:, place] == now
-            for more in range(now):
-                given_back = [one.within(one.changed(place, now, more)) for one in sums]
-                maximal_N &= ~(is_now_N & np.logical_and.reduce(given_back))
+    # An axis for each place, along it the place's options.
+    within = np.ones([len(of_place) for of_place in options], dtype=bool)
+    for limit in request.limits:
+        cost = limit.cost.by_label
+        places = ([cost[candidates[k].label] for k in of_place] for of_place in options)
+        within &= limit.allows(limit.cost.rest + sum(np.ix_(*places)))
+    maximal = within.copy()
+    for place in range(len(options)):
+        given_back = np.logical_or.accumulate(np.moveaxis(within, place, 0))
+        np.moveaxis(maximal, place, 0)[1:] &= ~given_back[:-1]
     return [
-        tuple(of_place[at] for of_place, at in zip(parent.options, row_L, strict=True))
-        for row_L in place_NL[maximal_N].tolist()
+        tuple(of_place[at] for of_place, at in zip(options, row_L, strict=True))
+        for row_L in np.argwhere(maximal).tolist()
     ]
-
-
-class _Sum:
-    """What subsets cost by one limit, and after a change in one place."""
-
-    def __init__(
-        self, request: Request, parent: Parent, limit: Limit, place_NL: NDArray[np.int8]
-    ) -> None:
-        by_label, labels = limit.cost.by_label, [one.label for one in request.candidates]
-        self.within: Callable[[Array], NDArray[np.bool_]] = limit.allows
-        self.cost_LO = [np.array([by_label[labels[k]] for k in of]) for of in parent.options]
-        self.total_N = limit.cost.rest + sum(
-            cost_O[place_N] for cost_O, place_N in zip(self.cost_LO, place_NL.T, strict=True)
-        )
-
-    def changed(self, place: int, now: int, then: int) -> Array:
-        """What all cost with another option in a place where they have `now`."""
-        changed_N: Array = self.total_N + self.cost_LO[place][then] - self.cost_LO[place][now]
-        return changed_N
 
 
 @dataclass

@@ -9,39 +9,20 @@ from torch import Tensor, nn
 
 from nas.search.config import TauConfig
 
-
-def linear(progress: float, start: float, end: float, stairs: int) -> float:
-    """A straight line from start to end."""
-    return start + (end - start) * progress
-
-
-def cosine(progress: float, start: float, end: float, stairs: int) -> float:
-    """Half a cosine: flat at both ends."""
-    return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-def exponential(progress: float, start: float, end: float, stairs: int) -> float:
-    """A constant ratio from step to step; `end` is reached, it is not a decay rate."""
-    return start * (end / start) ** progress
-
-
-def step(progress: float, start: float, end: float, stairs: int) -> float:
-    """Equal geometric stairs, the first at start and the last at end."""
-    stair = min(int(progress * stairs), stairs - 1)
-    return start * (end / start) ** (stair / (stairs - 1))
-
-
-def constant(progress: float, start: float, end: float, stairs: int) -> float:
-    """One value."""
-    return start
-
-
+# Of the progress from 0 to 1, the first value, the last one, and the number of stairs.
 TAU_SCHEDULES: dict[str, Callable[[float, float, float, int], float]] = {
-    "constant": constant,
-    "linear": linear,
-    "cosine": cosine,
-    "exponential": exponential,
-    "step": step,
+    "constant": lambda progress, start, end, stairs: start,
+    "linear": lambda progress, start, end, stairs: start + (end - start) * progress,
+    # Half a cosine: flat at both ends.
+    "cosine": lambda progress, start, end, stairs: (
+        end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * progress))
+    ),
+    # `end` is reached, it is not a decay rate.
+    "exponential": lambda progress, start, end, stairs: start * (end / start) ** progress,
+    # Equal geometric stairs, the first at start and the last at end.
+    "step": lambda progress, start, end, stairs: (
+        start * (end / start) ** (min(int(progress * stairs), stairs - 1) / (stairs - 1))
+    ),
 }
 
 

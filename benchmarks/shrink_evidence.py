@@ -154,7 +154,7 @@ def rows_of_parent(experiment: Experiment, run: Path, jobs: dict[str, Job]) -> I
     group_BT = groups_of(streams, np.asarray(plan.prepared.tokens["train"]), window)
 
     def row(way: str, model: Path, found: Mapping[str, Any], latency: object) -> Row:
-        result = parent_result(model) | found
+        result = {**parent_result(model), **found}
         nats = nats_by_group(load_model(model), streams, group_BT)
         letters = load_architecture(model / "architecture.json").letters().replace(" ", "")
         scores = [result[split]["nats_per_token"] for split in ("valid", "test")]

@@ -88,8 +88,8 @@ def shrinking_section(run_folder: Path) -> html.Section | None:
     table = html.table_of(shown, columns, shown.index == 0, left=1, label="subsets")
     notes = [
         f"{len(subsets)} subsets within the budget were scored by KL from the parent, on training "
-        f"text; the table shows {len(shown)} of them, the chosen one first. i: a dropped block. The "
-        "loss on validation text is after half the steps of recovery: it is of another text.",
+        f"text; the table shows {len(shown)} of them, the chosen one first. i: a dropped block. "
+        "The loss on validation text is after half the steps of recovery: it is of another text.",
     ]
     alt = "Two bars for each block of the parent: the KL without it, and what it takes of a budget"
     picture = html.Picture(png(prices_figure(blocks)), "What each block is worth alone", alt)

@@ -29,8 +29,9 @@ def test_what_one_budget_made_stands_in_no_row_of_another(
     parent: Path, experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: Capture,
 ) -> None:  # fmt: skip
-    for name, found in {"shrink": None, "anew_jobs": {}, "rows_of_parent": []}.items():
-        monkeypatch.setattr(shrink_evidence, name, lambda *given, found=found: found)
+    monkeypatch.setattr(shrink_evidence, "shrink", lambda *given: None)
+    monkeypatch.setattr(shrink_evidence, "anew_jobs", lambda *given: {})
+    monkeypatch.setattr(shrink_evidence, "rows_of_parent", lambda *given: [])
 
     def given(budget: str, csv: str, run: str) -> list[Any]:
         return ["train", experiment_file, "--parents", parent, "--budget", budget,

@@ -62,7 +62,7 @@ def test_a_lost_trajectory_is_one_line_and_nothing_is_changed(
     whole = (place / "pi.npz").read_bytes()
     for damage, said in (
         (of_another_run, "is of another run; put the right one back, or remove"),
-        (lost, "not found; run search.py first; if the file was removed, remove its folder"),
+        (lost, "not found; run search.py first, or take what was searched: seed-1; if the file"),
     ):
         (place / "pi.npz").write_bytes(whole)
         damage(place / "pi.npz")

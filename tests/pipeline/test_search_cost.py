@@ -106,7 +106,7 @@ def test_a_search_that_begins_again_drops_out_what_it_did(plan_with: PlanWith) -
         (["search.cost.target=5ms", "search.cost.name=flops"], "search.cost.target: expected an"),
         (["search.cost.target=0.7", "search.cost.name=latency"], "search.cost.target: expected an"),
         ([*FLOPS, "search.cost.reference=ratatouille"], "search.cost.reference: "),
-        ([*FLOPS, "search.estimator=spos"], "search.cost: bounds pi, which estimator spos"),
+        ([*FLOPS, "search.estimator=spos"], "search.cost: needs an alpha that moves"),
         (["search.cost.most_nothing=0.2", "model.candidates=[attention, dense]"],
          "search.cost.most_nothing: every candidate adds something"),
         (["search.cost.name=parameters", "search.cost.target=0.9x", "model.tie_blocks=2"],

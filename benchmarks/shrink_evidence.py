@@ -33,7 +33,7 @@ from pipeline import cli
 from pipeline.baselines import entries_of
 from pipeline.experiment import Experiment, dump_experiment, load_experiment, with_settings
 from pipeline.jobs import Job, layout_job, run_all, training_result
-from pipeline.plan import set_up
+from pipeline.plan import RunPlan, set_up
 from pipeline.run_files import result_of_model
 from training.signals import StopRequest
 from utils.files import csv_of, read_object, write_whole
@@ -63,26 +63,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Shrink, compare and train anew for every parent; its rows are written when all is done."""
+    """Shrink and compare for every parent, then train anew for every one; rows as each is done."""
     base = load_experiment(arguments.experiment, arguments.set)
     inputs, budget = set_up(base, arguments.run).inputs(), {"budget": arguments.budget}
     key_file = arguments.csv.with_suffix(".json")
     claim_key(key_file, key_of(base, inputs) | budget, "give another --csv")
     rows, stop = rows_of(arguments.csv), StopRequest()
+    parents = dict[str, tuple[Experiment, Path]]()
     for parent in arguments.parents:
-        seed = parent_result(parent)["seed"]
-        if any(row["parent"] == str(seed) for row in rows):
-            continue
+        seed = str(parent_result(parent)["seed"])
         experiment = of_parent(base, parent, arguments.budget)
         run = arguments.run / f"parent-{seed}"
         # What is there is not made again, and does not show its budget.
         claim_key(run.with_suffix(".json"), key_of(experiment, inputs) | budget)
-        shrink(experiment, run, arguments.workers)
-        jobs = anew_jobs(experiment, run, arguments.anew, arguments.anew_lr)
+        parents[seed] = experiment, run
+        if not any(row["parent"] == seed for row in rows):
+            shrink(experiment, run, arguments.workers)
+            rows += [{"parent": seed} | row for row in compared_rows(experiment, run)]
+            write_whole(arguments.csv, csv_of(rows, COLUMNS))
+    for seed, (experiment, run) in parents.items():
+        made = {row["way"]: row["layout"] for row in rows if row["parent"] == seed}
+        jobs = anew_jobs(experiment, run, arguments.anew, made["chosen"], arguments.anew_lr)
+        jobs = {way: job for way, job in jobs.items() if way not in made}
         with stop.listening():
             missing = [job for job in jobs.values() if training_result(job) is None]
             run_all(missing, workers=arguments.workers, stop=stop, done=lambda job: print(job.name))
-        rows += [{"parent": str(seed)} | row for row in rows_of_parent(experiment, run, jobs)]
+        rows += [{"parent": seed} | row for row in anew_rows(experiment, run, jobs)]
         write_whole(arguments.csv, csv_of(rows, COLUMNS))
 
 
@@ -124,10 +130,9 @@ def shrink(experiment: Experiment, run: Path, workers: int) -> None:
 
 
 def anew_jobs(
-    experiment: Experiment, run: Path, layouts: Sequence[str], lr: float | None
+    experiment: Experiment, run: Path, layouts: Sequence[str], chosen: str, lr: float | None
 ) -> dict[str, Job]:
     """Trainings without the parent's weights, by their names."""
-    chosen = load_architecture(run / "architecture.json").letters().replace(" ", "")
     steps = experiment.retrain.steps
     whole = parent_result(Path(str(experiment.retrain.start)))["steps"]
     assert steps is not None
@@ -147,20 +152,10 @@ def anew_jobs(
     return jobs
 
 
-def rows_of_parent(experiment: Experiment, run: Path, jobs: dict[str, Job]) -> Iterator[Row]:
-    """A row of the parent, of every subset by each of its ways, and of what is trained anew."""
+def compared_rows(experiment: Experiment, run: Path) -> Iterator[Row]:
+    """A row of the parent, and of every subset by each of its ways."""
     plan = set_up(experiment, run)
-    streams, window = plan.streams("test"), experiment.model.memory
-    group_BT = groups_of(streams, np.asarray(plan.prepared.tokens["train"]), window)
-
-    def row(way: str, model: Path, found: Mapping[str, Any], latency: object) -> Row:
-        result = {**parent_result(model), **found}
-        nats = nats_by_group(load_model(model), streams, group_BT)
-        letters = load_architecture(model / "architecture.json").letters().replace(" ", "")
-        scores = [result[split]["nats_per_token"] for split in ("valid", "test")]
-        values = [way, letters, result["steps"], latency, *scores, *nats]
-        return dict(zip(COLUMNS[1:], map(str, values), strict=True))
-
+    row = Measure(plan)
     compared = read_object(run / "comparison.json")
     latency = {one["name"]: one["relative_latency"] for one in compared["rows"]}
     # Of the parent too on the texts of this experiment.
@@ -171,11 +166,34 @@ def rows_of_parent(experiment: Experiment, run: Path, jobs: dict[str, Job]) -> I
         if entry.role == PARENT:
             name, model = PARENT, Path(str(experiment.retrain.start))
         for way in [*(["chosen"] if entry.role == "chosen" else []), *entry.kinds]:
-            yield row("whole" if way == WHOLE else way, model, results[name][0], latency[name])
+            yield row.of("whole" if way == WHOLE else way, model, results[name][0], latency[name])
+
+
+def anew_rows(experiment: Experiment, run: Path, jobs: Mapping[str, Job]) -> Iterator[Row]:
+    """A row of what every job trained."""
+    row = Measure(set_up(experiment, run))
     for way, job in jobs.items():
         path = training_result(job)
         assert path is not None, job.folder
-        yield row(way, path.parent / "model", {}, "")
+        yield row.of(way, path.parent / "model", {}, "")
+
+
+class Measure:
+    """Rows of models, with their nats on the test text's tokens of every group."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._streams = plan.streams("test")
+        train_N, window = np.asarray(plan.prepared.tokens["train"]), plan.experiment.model.memory
+        self._group_BT = groups_of(self._streams, train_N.astype(np.int64), window)
+
+    def of(self, way: str, model: Path, found: Mapping[str, Any], latency: object) -> Row:
+        """The row of one model; what was found elsewhere counts more than its own result."""
+        result = {**parent_result(model), **found}
+        nats = nats_by_group(load_model(model), self._streams, self._group_BT)
+        letters = load_architecture(model / "architecture.json").letters().replace(" ", "")
+        scores = [result[split]["nats_per_token"] for split in ("valid", "test")]
+        values = [way, letters, result["steps"], latency, *scores, *nats]
+        return dict(zip(COLUMNS[1:], map(str, values), strict=True))
 
 
 def report(arguments: argparse.Namespace) -> None:

@@ -31,7 +31,8 @@ def test_what_one_budget_made_stands_in_no_row_of_another(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(shrink_evidence, "shrink", lambda *given: None)
     monkeypatch.setattr(shrink_evidence, "anew_jobs", lambda *given: {})
-    monkeypatch.setattr(shrink_evidence, "rows_of_parent", lambda *given: [])
+    rows = [{"way": "chosen", "layout": "ad"}]
+    monkeypatch.setattr(shrink_evidence, "compared_rows", lambda *given: rows)
 
     def given(budget: str, csv: str, run: str) -> list[Any]:
         return ["train", experiment_file, "--parents", parent, "--budget", budget,
@@ -51,10 +52,9 @@ def test_trainings_anew_have_folders_of_their_rates_and_no_weights_of_the_parent
     base = load_experiment(experiment_file, ["derive.shrink.best=2"])
     experiment = shrink_evidence.of_parent(base, parent, "0.5x")
     assert experiment.derive.shrink.best == 2
-    shutil.copy(parent / "architecture.json", tmp_path)
     folders = set[Path]()
     for lr in (None, 0.01):
-        jobs = shrink_evidence.anew_jobs(experiment, tmp_path, ["chosen", "ad"], lr)
+        jobs = shrink_evidence.anew_jobs(experiment, tmp_path, ["chosen", "ad"], "da", lr)
         folders |= {job.folder for job in jobs.values()}
         for way, job in jobs.items():
             retrain = job.experiment.retrain
@@ -75,5 +75,5 @@ def test_the_parents_nats_are_of_the_text_of_its_children(
     entry = Entry(load_architecture(parent / "architecture.json"), PARENT, [PARENT])
     monkeypatch.setattr(shrink_evidence, "entries_of", lambda plan: [entry])
     assert experiment.derive.layout == entry.architecture.letters(), "it is recovered whole too"
-    (row,) = shrink_evidence.rows_of_parent(experiment, tmp_path, {})
+    (row,) = shrink_evidence.compared_rows(experiment, tmp_path)
     assert (row["valid_nats"], row["test_nats"], row["steps"]) == ("1.0", "2.0", "25")

@@ -3,7 +3,7 @@
 Of every parent: `derive.py --method shrink` and `compare.py` with rules that drop blocks, as
 docs/shrinking.md has it, and with the whole parent, which takes the steps of recovery as well; then
 the layouts of --anew from scratch, for the steps of the recovery and for the parent's and those
-together, with the teacher and without. What is made already is not made again.
+together, and those of --anew-taught with the teacher. What is made already is not made again.
 
     python -m benchmarks.shrink_evidence train FILE.yaml --parents FOLDER ... --csv FILE
     python -m benchmarks.shrink_evidence report --csv FILE
@@ -17,6 +17,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -52,9 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     one = commands.named["train"]
     one.add_argument("--parents", nargs="+", type=Path, required=True, metavar="FOLDER")
     one.add_argument("--budget", default="0.65x", help="of the parent's latency")
-    one.add_argument(
-        "--anew", nargs="*", default=[], help="layouts trained from scratch too; chosen: the subset"
-    )
+    said = "layouts trained from scratch too; chosen: the subset"
+    one.add_argument("--anew", nargs="*", default=[], metavar="LAYOUT", help=said)
+    said = "the same with the teacher"
+    one.add_argument("--anew-taught", nargs="*", default=[], metavar="LAYOUT", help=said)
     one.add_argument("--anew-lr", type=float, help="their learning rate (default: the recovery's)")
     one.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
     for each in commands.named.values():
@@ -83,7 +85,8 @@ def train(arguments: argparse.Namespace) -> None:
             write_whole(arguments.csv, csv_of(rows, COLUMNS))
     for seed, (experiment, run) in parents.items():
         made = {row["way"]: row["layout"] for row in rows if row["parent"] == seed}
-        jobs = anew_jobs(experiment, run, arguments.anew, made["chosen"], arguments.anew_lr)
+        layouts = [*product(arguments.anew, [False]), *product(arguments.anew_taught, [True])]
+        jobs = anew_jobs(experiment, run, layouts, made["chosen"], arguments.anew_lr)
         jobs = {way: job for way, job in jobs.items() if way not in made}
         with stop.listening():
             missing = [job for job in jobs.values() if training_result(job) is None]
@@ -130,25 +133,29 @@ def shrink(experiment: Experiment, run: Path, workers: int) -> None:
 
 
 def anew_jobs(
-    experiment: Experiment, run: Path, layouts: Sequence[str], chosen: str, lr: float | None
+    experiment: Experiment,
+    run: Path,
+    layouts: Sequence[tuple[str, bool]],
+    chosen: str,
+    lr: float | None,
 ) -> dict[str, Job]:
-    """Trainings without the parent's weights, by their names."""
+    """Trainings of layouts, with the teacher or not, without the parent's weights, by their names.
+
+    `chosen` is the layout that goes by this name.
+    """
     steps = experiment.retrain.steps
     whole = parent_result(Path(str(experiment.retrain.start)))["steps"]
     assert steps is not None
     rate = experiment.retrain.optimiser.lr if lr is None else lr
     jobs = dict[str, Job]()
-    for layout in layouts:
-        for count in (steps, whole + steps):
-            for teacher in (True, False):
-                way = f"{layout} anew, {count} steps{', taught' if teacher else ''}"
-                alone = ["retrain.start", *([] if teacher else ["retrain.teacher"])]
-                settings = {"retrain.steps": count, "retrain.optimiser.lr": rate}
-                own = with_settings(experiment, settings, alone)
-                folder = run / "anew" / f"{count}-{'taught' if teacher else 'labels'}-lr-{rate}"
-                letters = chosen if layout == "chosen" else layout
-                letters = letters.ljust(experiment.model.n_blocks, "i")
-                jobs[way] = layout_job(own, letters, experiment.run.seed, folder)
+    for (layout, taught), count in product(layouts, (steps, whole + steps)):
+        alone = ["retrain.start", *([] if taught else ["retrain.teacher"])]
+        settings = {"retrain.steps": count, "retrain.optimiser.lr": rate}
+        own = with_settings(experiment, settings, alone)
+        folder = run / "anew" / f"{count}-{'taught' if taught else 'labels'}-lr-{rate}"
+        letters = (chosen if layout == "chosen" else layout).ljust(experiment.model.n_blocks, "i")
+        way = f"{layout} anew, {count} steps{', taught' if taught else ''}"
+        jobs[way] = layout_job(own, letters, experiment.run.seed, folder)
     return jobs
 
 

@@ -54,7 +54,8 @@ def test_trainings_anew_have_folders_of_their_rates_and_no_weights_of_the_parent
     assert experiment.derive.shrink.best == 2
     folders = set[Path]()
     for lr in (None, 0.01):
-        jobs = shrink_evidence.anew_jobs(experiment, tmp_path, ["chosen", "ad"], "da", lr)
+        layouts = [("chosen", False), ("ad", False), ("chosen", True), ("ad", True)]
+        jobs = shrink_evidence.anew_jobs(experiment, tmp_path, layouts, "da", lr)
         folders |= {job.folder for job in jobs.values()}
         for way, job in jobs.items():
             retrain = job.experiment.retrain

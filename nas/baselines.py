@@ -248,7 +248,8 @@ class CompareConfig(Section):
         "random; permuted: its blocks in another order; interleaved_short: fewer blocks; "
         "interleaved_narrow: narrower feed-forward blocks. With retrain.start also parent, that "
         "model itself, and rules that drop other blocks of it: drop_last, drop_first, drop_spread, "
-        "drop_cosine (those that change least), drop_prices (the cheapest alone), drop_random.",
+        "drop_cosine and drop_prices (which in sum change least, or are cheapest alone), "
+        "drop_random.",
     )
     equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
         Field(

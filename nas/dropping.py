@@ -1,7 +1,8 @@
 """Rules that say which blocks of a trained model to drop: `nas.baselines.DROPS` has their names.
 
-Each drops blocks until what is left costs no more than the chosen sub-network, and gives back what
-finds room again, so that it is maximal too.
+Some drop blocks in an order until what is left costs no more than the chosen sub-network, and give
+back what finds room again; others drop the blocks whose values have the least sum. So each is
+maximal, like the chosen one.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,21 +14,32 @@ from nas.baselines import NoBaseline
 from nas.derivation.base import Choice
 from nas.derivation.shrink import Parent
 
+_NONE = "no subset that reads earlier tokens costs as little as the chosen one"
+
 
 @dataclass(frozen=True)
 class Dropping:
     """A parent, and what may be left of it.
 
     Attributes:
-        fits: whether a sub-network costs no more than the chosen one.
-        allowed: whether it keeps the other limits, as of blocks that read earlier tokens.
+        over_cost: by how much a sub-network is above the cost of the chosen one.
+        over_limits: the same of the other limits, as of blocks that read no earlier tokens. Every
+            block adds its own part to these, whatever the others are.
         wanted: how many different ones a rule may give.
     """
 
     parent: Parent
-    fits: Callable[[Choice], bool]
-    allowed: Callable[[Choice], bool]
+    over_cost: Callable[[Choice], float]
+    over_limits: Sequence[Callable[[Choice], float]]
     wanted: int = 1
+
+    def fits(self, choice: Choice) -> bool:
+        """Whether a sub-network costs no more than the chosen one."""
+        return self.over_cost(choice) <= 0.0
+
+    def allowed(self, choice: Choice) -> bool:
+        """Whether it keeps the other limits."""
+        return all(over(choice) <= 0.0 for over in self.over_limits)
 
     @property
     def places(self) -> list[int]:
@@ -52,9 +64,7 @@ class Dropping:
             if self.fits(self.without(dropped)):
                 break
         else:
-            raise NoBaseline(
-                "no subset that reads earlier tokens costs as little as the chosen one"
-            )
+            raise NoBaseline(_NONE)
         for place in reversed(dropped):
             less = [one for one in dropped if one != place]
             dropped = less if self.fits(self.without(less)) else dropped
@@ -64,6 +74,27 @@ class Dropping:
         """Drop those of least value first."""
         order = sorted(self.places, key=lambda place: (value(place), place))
         return self.by(lambda count: order[:count])
+
+    def of_least_sum(self, value: Callable[[int], float]) -> Choice:
+        """Drop the blocks whose values have the least sum: a 0/1 knapsack, solved exactly."""
+        from scipy.optimize import LinearConstraint, milp  # 0.4 s, for those who compare alone
+
+        places, overs = self.places, [self.over_cost, *self.over_limits]
+        whole = [over(self.parent.whole) for over in overs]
+        saved = [
+            [of_all - over(self.without([place])) for place in places]
+            for over, of_all in zip(overs, whole, strict=True)
+        ]
+        found = milp(
+            [value(place) for place in places],
+            integrality=1,
+            bounds=(0, 1),
+            constraints=LinearConstraint(saved, lb=whole),
+            options={"mip_rel_gap": 0.0},
+        )
+        if not found.success:
+            raise NoBaseline(_NONE)
+        return self.without([place for place, x in zip(places, found.x, strict=True) if x > 0.5])
 
 
 def drop_last(dropping: Dropping) -> list[Choice]:
@@ -87,16 +118,19 @@ def drop_spread(dropping: Dropping) -> list[Choice]:
 
 
 def drop_cosine(dropping: Dropping) -> list[Choice]:
-    """Blocks whose output is most like their input (Men et al. 2024, arXiv 2403.03853, Eq. 1)."""
+    """Blocks whose outputs are most like their inputs (Men et al. 2024, arXiv 2403.03853, Eq. 1).
+
+    Differs from the paper: blocks cost different amounts, so the sum of 1 - cosine is the least.
+    """
     cosines = dropping.parent.cosines()
-    return [dropping.in_order(lambda place: -cosines[place])]
+    return [dropping.of_least_sum(lambda place: 1.0 - cosines[place])]
 
 
 def drop_prices(dropping: Dropping) -> list[Choice]:
-    """Blocks that raise the KL least when each is dropped alone."""
+    """Blocks whose KLs, when each is dropped alone, have the least sum."""
     dropped = dropping.parent.without_one
     found = dropping.parent.distances([*dropped.values()])
-    return [dropping.in_order(lambda place: found[dropped[place]].kl_nats)]
+    return [dropping.of_least_sum(lambda place: found[dropped[place]].kl_nats)]
 
 
 def drop_random(dropping: Dropping) -> list[Choice]:

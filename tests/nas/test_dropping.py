@@ -1,21 +1,29 @@
 """What rules drop of a parent: as little as the limit asks for, and what they name."""
 
+import itertools
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from model import layout_letters
 from nas import dropping
 from nas.baselines import NoBaseline
-from nas.costs.budget import Limit
 from nas.derivation.base import Choice
 from nas.dropping import Dropping
 from tests.nas.derivation.test_shrink import FLOPS, LESS, OWN, Made, request_of
 
+LESS_OF_ALL = [LESS[letter] for letter in "adadadad"]
 
-def reads(choice: Choice) -> bool:
-    """Whether an attention stays."""
-    return 0 in choice
+
+def asked_of(made: Made, most: float, wanted: int = 1, least: int = 1) -> Dropping:
+    """What is dropped until the FLOPs are `most`, of which `least` attentions stay."""
+    layout_of = request_of(made).networks.layout
+
+    def over(choice: Choice) -> float:
+        return FLOPS(layout_of(choice)) - most
+
+    return Dropping(made.parent, over, [lambda choice: least - choice.count(0)], wanted)
 
 
 def left(
@@ -27,14 +35,14 @@ def left(
 ) -> list[str]:
     """What a rule leaves, in letters."""
     made = Made(letters, options=options)
-    request = request_of(made, Limit(FLOPS, most))
-    asked = Dropping(made.parent, request.allowed, reads, wanted)
+    asked = asked_of(made, most, wanted)
     found: list[Choice] = getattr(dropping, rule)(asked)
     for choice in found:
-        assert request.allowed(choice)
+        assert asked.fits(choice)
         more = [one for _, one in made.parent.with_more(choice)]
-        assert not any(map(request.allowed, more)), "a block could be given back"
-    return [layout_letters(request.networks.layout(one)).replace(" ", "") for one in found]
+        assert not any(map(asked.fits, more)), "a block could be given back"
+    layout_of = request_of(made).networks.layout
+    return [layout_letters(layout_of(one)).replace(" ", "") for one in found]
 
 
 @pytest.mark.parametrize(
@@ -59,18 +67,21 @@ def test_a_place_without_a_block_is_none_to_drop() -> None:
     assert left("drop_spread", "adiiiiad", most=6.0, options=options) == ["idiiiiai"]
 
 
-def test_what_is_worth_least_alone_goes_first() -> None:
-    made = Made("adadadad")
-    order = sorted(range(8), key=lambda place: made.alone_L[place])
-    for rule in ("drop_cosine", "drop_prices"):
-        (found,) = left(rule)
-        dropped = {place for place in range(8) if found[place] == "i"}
-        assert dropped <= set(order[: len(dropped) + 2])
-    assert left("drop_cosine") == left("drop_prices")
-    made = Made("aad", options=OWN)  # less memory costs half of what nothing in the place does
-    made.alone_L[:] = [0.3, 0.4, 0.2]
-    asked = Dropping(made.parent, request_of(made, Limit(FLOPS, 7.0)).allowed, reads)
-    assert dropping.drop_prices(asked) == [(0, 0, 2)]
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("least", [1, 3])
+def test_what_is_worth_least_in_sum_goes(seed: int, least: int) -> None:
+    made = Made("adadadad", seed)
+    asked = asked_of(made, 12.0, least=least)
+    both = [
+        one for one in itertools.product(*LESS_OF_ALL) if asked.fits(one) and asked.allowed(one)
+    ]
+
+    def lost(choice: Choice) -> float:
+        dropped = np.array([kept == 2 for kept in choice])
+        return float(made.alone_L[dropped].sum())
+
+    for rule in (dropping.drop_cosine, dropping.drop_prices):
+        assert rule(asked) == [min(both, key=lost)]
 
 
 def test_random_subsets_are_others_each_time_and_the_same_again() -> None:
@@ -84,10 +95,8 @@ def test_the_last_block_that_reads_earlier_tokens_stays() -> None:
     """Alone the attentions are the cheapest, and would all go."""
     made = Made("adad")
     made.alone_L[:] = [0.1, 0.4, 0.2, 0.5]
-    request = request_of(made, Limit(FLOPS, 6.0))
-    asked = Dropping(made.parent, request.allowed, reads)
-    assert dropping.drop_prices(asked) == [(2, 2, 0, 1)]
-    blind = Dropping(made.parent, request.allowed, lambda choice: True)
-    assert dropping.drop_prices(blind) == [(2, 1, 2, 1)]
-    with pytest.raises(NoBaseline, match="no subset that reads earlier tokens"):
-        dropping.drop_last(Dropping(made.parent, lambda choice: False, reads))
+    assert dropping.drop_prices(asked_of(made, 6.0)) == [(2, 2, 0, 1)]
+    assert dropping.drop_prices(asked_of(made, 6.0, least=0)) == [(2, 1, 2, 1)]
+    for rule in (dropping.drop_last, dropping.drop_prices):
+        with pytest.raises(NoBaseline, match="no subset that reads earlier tokens"):
+            rule(asked_of(made, 6.0, least=3))

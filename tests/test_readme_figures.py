@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import shrink_evidence
 from benchmarks.arms import arms_of
 from benchmarks.arms_report import (
     TrainedArm,
@@ -31,6 +32,7 @@ from benchmarks.layoutbench.regret import regret_of
 from benchmarks.layoutbench.table import read_table
 from benchmarks.timing_company import BEHIND, COMPANIES, line
 from model import BLOCKS, ModelConfig
+from nas.baselines import PARENT
 from nas.costs.model import CostTable
 from nas.statistics.intervals import paired_interval
 from report.comparison import read_comparison, text_table
@@ -39,7 +41,7 @@ from tests.runs import ROOT
 RESULTS = ROOT / "benchmarks/results"
 README, BENCHMARKS = "README.md", "docs/benchmarks.md"
 FOUND, LAYOUTBENCH = "docs/results.md", "docs/layoutbench.md"
-HEADLINE = "docs/headline.md"
+HEADLINE, SHRINKING = "docs/headline.md", "docs/shrinking.md"
 KINDS = "benchmarks/records/kinds.md"
 # The default of today with seeds that took no part in its choice, and the default of before.
 FRESH = ("spos_soft_f50_confirm", "default_30", "default_36")
@@ -117,7 +119,6 @@ def headline() -> Claims:
     longer = step_ms["shift and norm of q and k"] / step_ms["adadad"]
     yield README, gain, of_prose, f"{longer:.2f}x"
     yield README, share, f"`{first.layout}`", more, pooled
-    yield README, f"`{first.layout}`", lead
     yield FOUND, share, f"`{first.layout}`", more, pooled, gain, of_prose, lead
     yield HEADLINE, share, f"`{first.layout}`", more, pooled, gain
     for one in (base, first, cut):
@@ -161,10 +162,24 @@ def headline_on_another_text() -> Claims:
     yield HEADLINE, f"`{first.layout}`", f"-{beside(first, base)}"
 
 
-def example() -> Claims:
-    """Perplexities of the README's example, by the defaults and as it stands there."""
-    first, *_, last = rows_of(RESULTS / "readme_example.csv")
-    yield README, *(f"{math.exp(float(row['test_nats'])):.1f}" for row in (first, last))
+def shrunk() -> Claims:
+    """Of every way to shrink: mean nats, and less the parents'."""
+    rows = rows_of(RESULTS / "shrinking.csv")
+    _, _, *lines = shrink_evidence.report_lines(rows)
+    for of_way in lines:
+        _, way, mean_nats, more, *_ = (cell.strip() for cell in of_way.split("|"))
+        yield SHRINKING, mean_nats, *([] if way == PARENT else [more])
+    shares = [float(row["latency"]) for row in rows if row["way"] == "chosen"]
+    less_of_all = list[str]()
+    for other in (PARENT, "chosen anew, 3600 steps"):
+        kept = (
+            {row["parent"]: row for row in rows if row["way"] == way} for way in ("chosen", other)
+        )
+        one, than = ({parent: float(row["test_nats"]) for parent, row in of.items()} for of in kept)
+        mean, half = paired_interval([one[parent] - than[parent] for parent in than])
+        less_of_all.append(f"{mean:.3f} +- {half:.3f}")
+    for page in (README, FOUND):
+        yield page, *less_of_all, f"{statistics.fmean(shares):.2f}x"
 
 
 def copied() -> Claims:
@@ -383,7 +398,7 @@ def dropout_by_default() -> Claims:
 
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
-    headline, plain_headline, headline_on_another_text, example, copied, more_kinds, recalled,
+    headline, plain_headline, headline_on_another_text, shrunk, copied, more_kinds, recalled,
     demo, ranked, searched, replayed, steps, taught_steps, other_times, predicted_times,
     speeds_of_kinds, worth_of_kinds, dropout_by_default,
 )  # fmt: skip

@@ -110,6 +110,11 @@ def test_what_is_no_run_folder_is_refused_and_stays(
     assert files() == before
 
 
+def test_a_command_stopped_at_its_very_start_can_start_again(here: Path) -> None:
+    left = with_files("search/seed-0/lock", "search/seed-0/.experiment.yaml.7.tmp")()
+    run(derive, "tiny.yaml", "--method", "interleaved", "--run", left)
+
+
 def test_weights_of_the_user_stay_where_those_of_a_training_go(tmp_path: Path) -> None:
     folder = tmp_path / "retrain/a/seed-0"
     ours = ["best-3.safetensors", "last.safetensors", "model/model.safetensors"]

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import LinearConstraint, milp
 
+from model import Layout
 from nas.baselines import NoBaseline
 from nas.derivation.base import Choice
 from nas.derivation.shrink import Parent
@@ -22,24 +24,27 @@ class Dropping:
     """A parent, and what may be left of it.
 
     Attributes:
-        over_cost: by how much a sub-network is above the cost of the chosen one.
+        layout_of: the blocks of a sub-network.
+        over_cost: by how much a layout is above the cost of the chosen one.
         over_limits: the same of the other limits, as of blocks that read no earlier tokens. Every
             block adds its own part to these, whatever the others are.
         wanted: how many different ones a rule may give.
     """
 
     parent: Parent
-    over_cost: Callable[[Choice], float]
-    over_limits: Sequence[Callable[[Choice], float]]
+    layout_of: Callable[[Choice], Layout]
+    over_cost: Callable[[Layout], float]
+    over_limits: Sequence[Callable[[Layout], float]]
     wanted: int = 1
 
     def fits(self, choice: Choice) -> bool:
         """Whether a sub-network costs no more than the chosen one."""
-        return self.over_cost(choice) <= 0.0
+        return self.over_cost(self.layout_of(choice)) <= 0.0
 
     def allowed(self, choice: Choice) -> bool:
         """Whether it keeps the other limits."""
-        return all(over(choice) <= 0.0 for over in self.over_limits)
+        layout = self.layout_of(choice)
+        return all(over(layout) <= 0.0 for over in self.over_limits)
 
     @property
     def places(self) -> list[int]:
@@ -77,12 +82,11 @@ class Dropping:
 
     def of_least_sum(self, value: Callable[[int], float]) -> Choice:
         """Drop the blocks whose values have the least sum: a 0/1 knapsack, solved exactly."""
-        from scipy.optimize import LinearConstraint, milp  # 0.4 s, for those who compare alone
-
         places, overs = self.places, [self.over_cost, *self.over_limits]
-        whole = [over(self.parent.whole) for over in overs]
+        layouts = [self.layout_of(self.without([place])) for place in places]
+        whole = [over(self.layout_of(self.parent.whole)) for over in overs]
         saved = [
-            [of_all - over(self.without([place])) for place in places]
+            [of_all - over(layout) for layout in layouts]
             for over, of_all in zip(overs, whole, strict=True)
         ]
         found = milp(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from model import (
@@ -16,10 +15,10 @@ from model import (
     load_model,
 )
 from nas.baselines import BASELINES, DROPS, PARENT, TOLERANCE, Matching, NoBaseline, is_equal
-from nas.costs.budget import ROUNDING, Limit
+from nas.costs.budget import ROUNDING
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
-from nas.derivation.base import Choice, Derived
+from nas.derivation.base import Derived
 from pipeline.costs import cost_model
 from pipeline.derive import (
     architecture_of,
@@ -257,8 +256,9 @@ def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architectur
     layout_of = shares.request.networks.layout
     asked = dropping.Dropping(
         parent,
-        lambda choice: shares.predicted(layout_of(choice)) - 1.0 - ROUNDING,
-        [partial(_over, limit, layout_of) for limit in shares.request.limits],
+        layout_of,
+        lambda layout: shares.predicted(layout) - 1.0 - ROUNDING,
+        [limit.over for limit in shares.request.limits],
         plan.experiment.compare.random_layouts,
     )
     layouts = [layout_of(choice) for choice in getattr(dropping, kind)(asked)]
@@ -267,10 +267,6 @@ def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architectur
         (architecture_of(plan, Derived(layout, Evidence(method=kind)), f"{kind}-{number}"), share)
         for number, (layout, share) in enumerate(named)
     ]
-
-
-def _over(limit: Limit, layout_of: Callable[[Choice], Layout], choice: Choice) -> float:
-    return limit.cost(layout_of(choice)) - limit.most * (1.0 + ROUNDING)
 
 
 def _check_sizes(plan: RunPlan, architecture: Architecture) -> None:

@@ -109,7 +109,11 @@ class Limit:
 
     def holds(self, layout: Sequence[Candidate]) -> bool:
         """Whether a layout is within the limit."""
-        return bool(self.allows(self.cost(layout)))
+        return self.over(layout) <= 0.0
+
+    def over(self, layout: Sequence[Candidate]) -> float:
+        """By how much a layout is above the limit, but for rounding."""
+        return self.cost(layout) - self.most * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """What rules drop of a parent: as little as the limit asks for, and what they name."""
 
-import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,21 +8,17 @@ import pytest
 from model import layout_letters
 from nas import dropping
 from nas.baselines import NoBaseline
-from nas.derivation.base import Choice
+from nas.costs.budget import Limit
+from nas.derivation.base import Choice, context_limit
 from nas.dropping import Dropping
-from tests.nas.derivation.test_shrink import FLOPS, LESS, OWN, Made, request_of
-
-LESS_OF_ALL = [LESS[letter] for letter in "adadadad"]
+from tests.nas.derivation.test_shrink import CANDIDATES, FLOPS, LESS, OWN, Made, request_of
 
 
 def asked_of(made: Made, most: float, wanted: int = 1, least: int = 1) -> Dropping:
     """What is dropped until the FLOPs are `most`, of which `least` attentions stay."""
-    layout_of = request_of(made).networks.layout
-
-    def over(choice: Choice) -> float:
-        return FLOPS(layout_of(choice)) - most
-
-    return Dropping(made.parent, over, [lambda choice: least - choice.count(0)], wanted)
+    limits = context_limit(CANDIDATES, len(made.options), least)
+    overs = [limit.over for limit in (Limit(FLOPS, most), *limits)]
+    return Dropping(made.parent, request_of(made).networks.layout, overs[0], overs[1:], wanted)
 
 
 def left(
@@ -41,8 +36,7 @@ def left(
         assert asked.fits(choice)
         more = [one for _, one in made.parent.with_more(choice)]
         assert not any(map(asked.fits, more)), "a block could be given back"
-    layout_of = request_of(made).networks.layout
-    return [layout_letters(layout_of(one)).replace(" ", "") for one in found]
+    return [layout_letters(asked.layout_of(one)).replace(" ", "") for one in found]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +66,7 @@ def test_a_place_without_a_block_is_none_to_drop() -> None:
 def test_what_is_worth_least_in_sum_goes(seed: int, least: int) -> None:
     made = Made("adadadad", seed)
     asked = asked_of(made, 12.0, least=least)
-    both = [
-        one for one in itertools.product(*LESS_OF_ALL) if asked.fits(one) and asked.allowed(one)
-    ]
+    both = [one for one in made.all() if asked.fits(one) and asked.allowed(one)]
 
     def lost(choice: Choice) -> float:
         dropped = np.array([kept == 2 for kept in choice])

@@ -113,7 +113,8 @@ class EvaluationStreams:
 
         `streams` intervals are read side by side, `segment` inputs of each in one batch, behind
         `context` unscored ones: with windows of W tokens in L attention slots, L * (W - 1) gives
-        the result of a single stream. `words` is how many the tokens stand for, if known.
+        the result of a single stream (see `data.context_tokens`). `words` is how many the tokens
+        stand for, if known.
         """
         self.words = words
         self.scored = len(tokens) - 1

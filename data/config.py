@@ -101,7 +101,7 @@ class DataConfig(Section):
         le=2**30,
         description="Tokens that each evaluation stream reads, unscored, before its part of the "
         "text; with 0 its memory begins empty. With window W in each of L attention blocks, L (W - "
-        "1) give the result of a single stream.",
+        "1) give the result of a single stream (with token_shift one more for every block).",
     )
     validation_tokens: int | None = Field(
         default=None, ge=2, description="Read only the first N validation tokens (default: all)."

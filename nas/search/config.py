@@ -119,7 +119,7 @@ class SearchConfig(Section):
         default="auto",
         description="Steps for which one sample is kept; auto: 1 for soft and dirichlet, max(4, "
         "ceil(memory / segment) + 1) for the others. The weights' estimator decides, with "
-        "alpha.data split alpha's too.",
+        "alpha.data split alpha's too, then times alpha.every.",
     )
     tau: TauConfig = TauConfig()
     alpha: AlphaConfig = AlphaConfig()

@@ -60,12 +60,10 @@ class SearchPlan:
         """
         if self.config.resample_every != "auto":
             return self.config.resample_every
-        fill = {self.config.weights_estimator}
-        if self.config.alpha.data == "split":
-            fill.add(self.config.alpha_estimator)
-        if not fill & HARD.keys():
-            return 1
-        return max(4, math.ceil(self.memory / self.segment) + 1)
+        hold = max(4, math.ceil(self.memory / self.segment) + 1)
+        if self.config.alpha.data == "split" and self.config.alpha_estimator in HARD:
+            return hold * self.config.alpha.every
+        return hold if self.config.weights_estimator in HARD else 1
 
     def alpha_due(self, step: int) -> bool:
         """Whether alpha moves in this step."""
@@ -116,19 +114,21 @@ def search_flops(
     """FLOPs of each step of a search for each token of a batch, validation left out.
 
     From the forward FLOPs per token of each candidate, and of the rest, which is embedding and
-    softmax. A drawn candidate counts as the mean of all.
+    softmax. A drawn candidate counts as the mean of all; the weights' own pass computes one.
     """
     mean = sum(candidate_flops) / len(candidate_flops)
 
-    def forward(estimator: str) -> float:
-        drawn = HARD.get(estimator)
+    def forward(estimator: str, most: int | None = None) -> float:
+        drawn = most if most and estimator in HARD else HARD.get(estimator)
         if drawn is None:
             return rest + slots * sum(candidate_flops)
         return rest + slots * min(drawn, len(candidate_flops)) * mean
 
     def passes(step: int) -> float:
-        weights = TRAINING * forward(plan.config.weights_estimator)
-        if plan.config.alpha.data == "shared" or not plan.alpha_due(step):
+        if plan.config.alpha.data == "shared":
+            return TRAINING * forward(plan.config.weights_estimator)
+        weights = TRAINING * forward(plan.config.weights_estimator, most=1)
+        if not plan.alpha_due(step):
             return weights
         return weights + ALPHA_PASS * forward(plan.config.alpha_estimator)
 

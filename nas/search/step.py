@@ -86,6 +86,9 @@ class SearchStep:
         alpha_LC = state.parameters["alpha"]
         noise_LC = self.noise(self.seed, self.plan.draw(state.step), *alpha_LC.shape)
         mix = ESTIMATORS[estimator](alpha_LC, noise_LC, tau_now(self.plan, state, state.step))
+        if not torch.is_grad_enabled():
+            # Zeros for a gradient would move a block that was not drawn (docs/decisions.md, 001).
+            mix = [[(k, y) for k, y in terms if y is None or y != 0] for terms in mix]
         return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:

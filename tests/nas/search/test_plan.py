@@ -20,9 +20,10 @@ ALL, ONE, TWO = REST + SLOTS * 12.0, REST + SLOTS * 4.0, REST + SLOTS * 8.0
         ({"estimator": "soft"}, {"warmup_fraction": 0.25}, 20 * 3 * ALL + 15 * 2 * ALL),
         ({"estimator": "soft"}, {"warmup_fraction": 0.25, "every": 4}, 20 * 3 * ALL + 4 * 2 * ALL),
         ({"estimator": "dirichlet"}, {"warmup_fraction": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
-        ({"estimator": "straight_through"}, {"warmup_fraction": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
+        ({"estimator": "straight_through"}, {"warmup_fraction": 0.5}, 20 * 3 * ONE + 10 * 2 * ALL),
         ({"estimator": "single_path"}, {"warmup_fraction": 0.5}, 20 * 3 * ONE + 10 * 2 * ONE),
-        ({"estimator": "two_path"}, {"warmup_fraction": 0.5}, 20 * 3 * TWO + 10 * 2 * TWO),
+        ({"estimator": "two_path"}, {"warmup_fraction": 0.5}, 20 * 3 * ONE + 10 * 2 * TWO),
+        ({"estimator": "two_path"}, {"warmup_fraction": 0.0, "data": "shared"}, 20 * 3 * TWO),
         ({"estimator": "spos"}, {}, 20 * 3 * ONE),
         (
             {"estimator": "spos"},

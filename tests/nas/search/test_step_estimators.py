@@ -71,10 +71,16 @@ def undrawn(names: Mapping[str, Any], drawn_L: tuple[int, ...]) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adam", "lamb", "adagrad", "sgd"])
-@pytest.mark.parametrize("alpha", ["straight_through", "soft"])
-def test_candidates_that_are_not_drawn_are_left_alone(alpha: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("weights", "alpha"),
+    [
+        ("single_path", "straight_through"), ("single_path", "soft"),
+        ("two_path", "two_path"), ("straight_through", "straight_through"),
+    ],
+)  # fmt: skip
+def test_candidates_that_are_not_drawn_are_left_alone(weights: str, alpha: str, kind: str) -> None:
     """No gradient, the same bits, the same optimiser state, though alpha's step computed them."""
-    step, state = make("single_path", alpha, kind=kind, data="next_batch")
+    step, state = make(weights, alpha, kind=kind, data="next_batch")
     optimiser = state.optimisers["weights"]
     drawing(step, (1, 0, 1))(state, tiny.batch(first=True))
     state.step += 1
@@ -122,20 +128,21 @@ def test_what_auto_and_null_are(settings: dict[str, Any], weights: str, alpha: s
 
 
 @pytest.mark.parametrize(
-    ("weights", "alpha", "data", "hold"),
+    ("weights", "alpha", "data", "hold", "every_third"),
     [
-        ("single_path", "soft", "next_batch", 4),
-        ("soft", "single_path", "next_batch", 1),
-        ("soft", "straight_through", "split", 4),
-        ("soft", "soft", "split", 1),
-        ("straight_through", "soft", "split", 4),
+        ("single_path", "soft", "next_batch", 4, 4),
+        ("soft", "single_path", "next_batch", 1, 1),
+        ("soft", "straight_through", "split", 4, 12),
+        ("soft", "soft", "split", 1, 1),
+        ("straight_through", "soft", "split", 4, 4),
     ],
 )
 def test_the_passes_that_fill_a_memory_decide_how_long_a_draw_is_held(
-    weights: str, alpha: str, data: str, hold: int
+    weights: str, alpha: str, data: str, hold: int, every_third: int
 ) -> None:
-    step, _ = make(weights, alpha, data=data)
-    assert step.plan.resample_every == hold
+    for every, steps in ((1, hold), (3, every_third)):
+        step, _ = make(weights, alpha, data=data, every=every)
+        assert step.plan.resample_every == steps
 
 
 START_LC = torch.tensor([[0.3, -0.1, 0.7]] * 3)

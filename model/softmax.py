@@ -80,7 +80,8 @@ class ClusterTables(nn.Module):
         entry_N, tails = self.by_cluster(ids_BT.flatten())
         out_ND = F.embedding(entry_N.clamp(max=self.bounds[0] - 1), self.head)
         if self.head_projection is not None:
-            out_ND = out_ND @ self.head_projection
+            # Not in bfloat16: the residual stream would have its type, and round every sum.
+            out_ND = (out_ND @ self.head_projection).to(out_ND.dtype)
         for (row_R, word_R), table, projection in zip(
             tails, self.tables, self.projections, strict=True
         ):

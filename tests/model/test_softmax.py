@@ -128,3 +128,11 @@ def test_an_id_of_another_vocabulary_is_refused(cutoffs: tuple[int, ...]) -> Non
             tables.embed(ids_BT)
         with pytest.raises(ValueError, match=message):
             softmax_of(cutoffs).nll(normal(1, 2, D), ids_BT)
+
+
+@every_width
+def test_embeddings_are_of_the_type_of_their_tables_under_autocast(d_embedding: int | None) -> None:
+    """The residual stream has their type, and in bfloat16 every sum of it would be rounded."""
+    softmax = softmax_of((5,), d_embedding=d_embedding).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert softmax.embed(EVERY_ID).dtype == torch.float32

@@ -285,8 +285,9 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     derived = derivation.derived
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
     chosen = layout_letters(derived.layout)  # not the first, where that exceeded the budget
+    trained = [row | {"answer": "yes" * (row["layout"] == chosen)} for row in derived.trained]
     tables = {
-        "": considered_rows(derived.considered) or derived.trained,
+        "": considered_rows(derived.considered) or trained,
         "-front": derived.front,
         "-subsets": sorted(derived.subsets, key=lambda row: row["layout"] != chosen),
         "-blocks": derived.prices,

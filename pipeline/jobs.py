@@ -80,13 +80,17 @@ def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None
     job.folder.mkdir(parents=True, exist_ok=True)
     file, log = job.folder / "experiment.yaml", job.folder / "job.log"
     settings = {} if job.arguments else {"run.figures": False, "derive.gap": False}
-    write_whole(file, dump_experiment(with_settings(job.experiment, settings)))
+    text = dump_experiment(with_settings(job.experiment, settings))
+    # What was chosen stays: by a budget of time it would be measured again, and may be another.
+    chosen = (job.folder / "architecture.json").exists() and file.read_text("utf-8") == text
+    scripts = [script for script in job.scripts if not (chosen and script == "derive")]
+    write_whole(file, text)
     arguments = job.arguments or ("--run", str(job.folder))
     path = os.pathsep.join([str(_PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*_CHILD, ",".join(job.scripts), str(file), *arguments],
+            [*_CHILD, ",".join(scripts), str(file), *arguments],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -247,10 +247,13 @@ class LayoutTrainings:
         settings: dict[str, object] = {"run.threads": 1}
         if length == "full":
             return with_settings(self.plan.experiment, settings)
-        steps = settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
-        method = self.plan.experiment.derive.method
+        stages, method = self.plan.stages, self.plan.experiment.derive.method
+        steps = settings["retrain.steps"] = max(1, stages.first // 2)
+        if stages.fine_tune:
+            settings["retrain.fine_tune.steps"] = max(1, stages.fine_tune // 2)
+        epochs = ["retrain.epochs", "retrain.fine_tune.epochs"]
         try:
-            return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
+            return with_settings(self.plan.experiment, settings, epochs)
         except ValueError as error:
             raise ValueError(
                 f"derive.method {method}: short trainings have {steps} steps, half of "

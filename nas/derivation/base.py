@@ -249,7 +249,6 @@ def derived_by(
             "foreseen_nats": round(foreseen[one.network], 6)
             if len(foreseen) and one.length == "full"
             else "",
-            "answer": "yes" if one.network == answer.network else "",
         }
 
     front, least = list[Row](), math.inf

@@ -81,7 +81,8 @@ class Trained:
         """Nats and standard deviation of what was trained, as if each had all seeds.
 
         What was trained once gets what the others' further seeds were more or less on average; of
-        what diverged once, the worst of the others.
+        what diverged once, the worst of the others. Those with further seeds were chosen for a low
+        first one, so the rest are expected too high, at most by the noise of a training.
         """
         worst = max((nats for nats in results.values() if nats < math.inf), default=0.0)
         diverged = {one.network for one, nats in results.items() if nats == math.inf}

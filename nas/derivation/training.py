@@ -151,7 +151,8 @@ def beside_the_best_rule(space: Space, answer: Answer) -> str:
         return "no hand-written layout is within the limits"
     name = space.rule_of[answer.best_rule]
     if answer.network == answer.best_rule:
-        return f"it is a hand-written layout ({name})"
+        return f"the best is a hand-written layout ({name})"
     lead, sd = answer.lead
     rule = f"{space.letters(answer.best_rule)} ({name})"
-    return f"{lead:.4f} nats/token (sd {sd:.4f}) better than the best hand-written one, {rule}"
+    better = f"the best is {lead:.4f} nats/token (sd {sd:.4f}) better"
+    return f"{better} than the best hand-written one, {rule}"

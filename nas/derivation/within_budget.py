@@ -119,7 +119,7 @@ def _chosen(derived: Derived, layout: Layout) -> Derived:
     if layout == derived.layout:
         return derived
     place = derived.ranked.index(layout) + 1
-    method = f"{derived.evidence.method}; number {place}, as better ones exceeded the budget"
+    method = f"{derived.evidence.method}; number {place} is taken, as better ones exceed the budget"
     score = next((one.score for one in derived.considered if one.layout == layout), None)
     update = {"method": method, "inherited": None if score is None else score.measured()}
     return replace(derived, layout=layout, evidence=derived.evidence.model_copy(update=update))

@@ -134,6 +134,7 @@ def identity(sweep: Sweep) -> dict[str, Any]:
     return {
         **run.model_dump(include={"precision", "micro_batches", "validate_every"}),
         **experiment.model_dump(mode="json", include={"data", "derive"}),
+        "costs": {"batch": experiment.costs.batch},
         "model": experiment.model.identity(),
         "retrain": experiment.retrain.identity(),
         "search": experiment.search.identity(),

@@ -168,7 +168,7 @@ def test_the_score_of_a_layout_that_was_not_the_best_is_its_own(
     nats = {row.split(",")[0]: row for row in rows[1:]}[second.letters()]
     assert f"{second.evidence.inherited.nats_per_token:.6f}" in nats
     assert second.evidence.inherited != first.evidence.inherited
-    assert second.evidence.method.endswith("; number 2, as better ones exceeded the budget")
+    assert second.evidence.method.endswith("; number 2 is taken, as better ones exceed the budget")
     assert "budget: latency 0.7x of interleaved" in capsys.readouterr().out
 
 

@@ -44,6 +44,23 @@ def test_of_a_jobs_scripts_none_runs_after_one_that_failed(monkeypatch: pytest.M
     assert called == ["search", "derive"]
 
 
+def test_what_a_finished_run_chose_is_not_chosen_again(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = list[str]()
+
+    def started(command: Any, **_: Any) -> Any:
+        scripts.append(command[-4])
+        return SimpleNamespace(poll=lambda: 0)
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", started)
+    for setting in ("run.seed=0", "run.seed=0", "run.seed=1"):
+        experiment = load_experiment(experiment_file, [setting])
+        jobs.run_job(Job("one", experiment, jobs.SCRIPTS, tmp_path), StopRequest(), {})
+        (tmp_path / "architecture.json").touch()
+    assert scripts == ["search,derive,retrain", "search,retrain", "search,derive,retrain"]
+
+
 def test_a_countdown_counts_all_stages_and_those_that_run_beside() -> None:
     times_s = iter([0.0, 10.0, 10.0, 30.0, 30.0, 50.0])
     countdown = Countdown(0, workers=2, clock=lambda: next(times_s))

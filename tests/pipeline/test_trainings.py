@@ -21,7 +21,10 @@ from nas.derivation.config import DeriveConfig
 from pipeline import layout_scores
 from pipeline.experiment import load_experiment
 from pipeline.jobs import layout_job
+from pipeline.layout_scores import LayoutTrainings
+from report.derivation import read_trainings, trainings_sentence
 from report.page import write_report
+from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import ROOT, Capture, refused, run, settings
 
 METHOD = ("--method", "predictor")
@@ -55,7 +58,7 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     chosen = load_architecture(folder / "architecture.json")
     assert chosen.name == "trained-0"
     assert chosen.evidence is not None
-    assert "it is a hand-written layout" in chosen.evidence.method
+    assert "the best is a hand-written layout" in chosen.evidence.method
     assert not (folder / "trainings/half").exists()
     assert (folder / "architectures/trained-0.csv").exists()
     assert (folder / "trainings.png").exists()
@@ -251,3 +254,27 @@ def test_five_kills_with_two_workers_change_nothing(
     found = load_architecture(folder / "architecture.json")
     assert found.model_copy(update={"provenance": expected.provenance}) == expected
     assert tried(folder) == tried(tmp_path / "run")
+
+
+def test_tables_and_words_are_of_what_was_chosen_where_the_best_exceeded_the_budget(
+    experiment_file: Path, tmp_path: Path, clock: Clock, jobs: list[str]
+) -> None:
+    folder, budget = tmp_path / "run", "derive.budget.latency=0.9x"
+    given = ["--method", "trained", *settings(budget, "retrain.steps=4"), *SMALL[-2:]]
+    run(derive, experiment_file, "--run", folder, *given)
+    best = load_architecture(folder / "architecture.json").letters()
+    clock.whole = {best: 1.5}
+    run(derive, experiment_file, "--run", folder, *given)
+    chosen = load_architecture(folder / "architecture.json")
+    assert chosen.letters() != best
+    trainings = read_trainings(folder)
+    assert trainings is not None
+    assert trainings.full.index[0] == chosen.letters()
+    assert [*trainings.full.index[trainings.full["answer"]]] == [chosen.letters()]
+    assert f"The best other, {best}, is expected -" in trainings_sentence(trainings)
+
+
+def test_short_trainings_are_half_as_long_in_every_stage(plan_with: PlanWith) -> None:
+    plan = plan_with("retrain.steps=20", "retrain.fine_tune={steps: 10, lr: 1e-5}")
+    half = LayoutTrainings(plan)._experiment("half").retrain
+    assert (half.steps, half.fine_tune and half.fine_tune.steps) == (10, 5)

@@ -60,7 +60,7 @@ def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
     assert derived.ranked[0] == derived.layout
     assert len(derived.ranked) == 3
     assert derived.evidence.method.endswith(
-        "it is a hand-written layout (attention blocks spread: 2)"
+        "the best is a hand-written layout (attention blocks spread: 2)"
     )
 
 

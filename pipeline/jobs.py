@@ -78,12 +78,16 @@ def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None
         Stopped: this process was asked to end; the run has saved its state.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    file, log = job.folder / "experiment.yaml", job.folder / "job.log"
+    file, log, choice = (job.folder / n for n in ("experiment.yaml", "job.log", "architecture.json"))
     settings = {} if job.arguments else {"run.figures": False, "derive.gap": False}
     text = dump_experiment(with_settings(job.experiment, settings))
-    # What was chosen stays: by a budget of time it would be measured again, and may be another.
-    chosen = (job.folder / "architecture.json").exists() and file.read_text("utf-8") == text
-    scripts = [script for script in job.scripts if not (chosen and script == "derive")]
+    scripts = list(job.scripts)
+    if "derive" in scripts and choice.exists():
+        # What was chosen stays: by a budget of time it would be measured again, and may be another.
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            scripts.remove("derive")
+        else:
+            choice.unlink()
     write_whole(file, text)
     arguments = job.arguments or ("--run", str(job.folder))
     path = os.pathsep.join([str(_PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])

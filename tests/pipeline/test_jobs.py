@@ -47,18 +47,25 @@ def test_of_a_jobs_scripts_none_runs_after_one_that_failed(monkeypatch: pytest.M
 def test_what_a_finished_run_chose_is_not_chosen_again(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripts = list[str]()
+    begun = list[str]()
 
     def started(command: Any, **_: Any) -> Any:
-        scripts.append(command[-4])
+        begun.append(command[-4])
         return SimpleNamespace(poll=lambda: 0)
 
     monkeypatch.setattr(jobs.subprocess, "Popen", started)
-    for setting in ("run.seed=0", "run.seed=0", "run.seed=1"):
-        experiment = load_experiment(experiment_file, [setting])
+    chosen = tmp_path / "architecture.json"
+    # An architecture beside no experiment is one to train: its job does not derive.
+    for scripts in (("retrain",), jobs.SCRIPTS, jobs.SCRIPTS):
+        chosen.touch()
+        experiment = load_experiment(experiment_file, [])
+        jobs.run_job(Job("one", experiment, scripts, tmp_path), StopRequest(), {})
+    experiment = load_experiment(experiment_file, ["run.seed=1"])
+    for _ in range(2):  # the choice of another experiment is none, also if this one was stopped
         jobs.run_job(Job("one", experiment, jobs.SCRIPTS, tmp_path), StopRequest(), {})
-        (tmp_path / "architecture.json").touch()
-    assert scripts == ["search,derive,retrain", "search,retrain", "search,derive,retrain"]
+        assert not chosen.exists()
+    whole = "search,derive,retrain"
+    assert begun == ["retrain", "search,retrain", "search,retrain", whole, whole]
 
 
 def test_a_countdown_counts_all_stages_and_those_that_run_beside() -> None:

@@ -7,7 +7,7 @@ asks for beyond them is surplus, and nobody's.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -60,7 +60,7 @@ def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseSt
         options["connect_args"] = {"timeout": _SQLITE_WAIT_S}
     address = url.replace("postgresql://", "postgresql+psycopg://", 1)
     try:
-        storage = RDBStorage(
+        storage = _Storage(
             # Optuna fills in {...}, which may stand in a name.
             address.replace("{", "{{").replace("}", "}}"),
             options,
@@ -76,6 +76,13 @@ def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseSt
     if is_file:
         _lock_in_transactions(storage.engine)
     return get_storage(storage)
+
+
+class _Storage(RDBStorage):
+    def record_heartbeat(self, trial_id: int) -> None:
+        # Optuna's thread would end with one failure, and the trial that runs be taken for dead.
+        with suppress(StorageInternalError):
+            super().record_heartbeat(trial_id)
 
 
 def _lock_in_transactions(engine: Any) -> None:

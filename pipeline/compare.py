@@ -153,7 +153,7 @@ def _after(results: Mapping[str, Results], chosen: str) -> str:
     """How long the child of a parent was trained, where that is known; else nothing."""
     tokens = results[PARENT][0]["tokens"] if PARENT in results else None
     share = results[chosen][0]["tokens"] / tokens if tokens else 0.0
-    return f", after {share:.0%} of the parent's training tokens" if share else ""
+    return f", after {share:.0%} more of the parent's tokens, which it did not get" if share else ""
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
@@ -262,6 +262,8 @@ def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
     for name, experiment in sides.items():
         for problem in experiment.layout_problems():
             raise ValueError(f"{name}: {problem}")
+        if experiment.derive.searches:
+            raise ValueError(f"{name}: derive.searches: each seed has one search; leave it out")
         if experiment.sweep is not None:
             check_fresh(seeds, "--seeds", experiment.sweep.seeds, f"the sweep.seeds of {name}")
     (one, ours), (two, theirs) = sides.items()

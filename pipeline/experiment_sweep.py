@@ -106,6 +106,8 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
             ("data", "tokenizer", "lower_case"),
             "trials are compared by bits per byte, which a text without capitals does not have",
         )
+    if derive.searches:
+        yield ("derive", "searches"), "a trial searches with one seed at a time; leave it out"
     try:
         check_method(derive.method, alpha_learned=learns)
         # A random layout may need costs, which only a text gives.

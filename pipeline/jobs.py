@@ -29,7 +29,7 @@ SCRIPTS = ("search", "derive", "retrain")
 _PROGRAM = Path(__file__).resolve().parents[1]
 _CHILD = (sys.executable, "-P", "-m", "pipeline.jobs")
 _START = "--- scripts"  # begins the line that a process writes before anything else
-_POLL_S, _GRACE_S = 0.2, 15.0
+_POLL_S, _GRACE_S = 0.2, 60.0
 
 
 class Failed(Exception):
@@ -78,7 +78,8 @@ def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None
         Stopped: this process was asked to end; the run has saved its state.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    file, log, choice = (job.folder / n for n in ("experiment.yaml", "job.log", "architecture.json"))
+    file, log = job.folder / "experiment.yaml", job.folder / "job.log"
+    choice = job.folder / "architecture.json"
     settings = {} if job.arguments else {"run.figures": False, "derive.gap": False}
     text = dump_experiment(with_settings(job.experiment, settings))
     scripts = list(job.scripts)

@@ -136,10 +136,10 @@ def _compared(
         itself = " is the reference itself" if chosen["is_reference"] else ""
         perplexity = perplexity_text(chosen["perplexity"])
         saving = f"{chosen['title']}{itself}: perplexity {perplexity} per test token."
-    unmeasured = rows["latency_ms"].isna().all()
+    noted = rows["latency_ms"].isna().all() or "uncertain" in comparison.latency_note
     return {
         "saving": saving,
         "verdict": shown,
         "verdict_is_whole": shown == whole,
-        "latency_note": shorten(comparison.latency_note, _WARNING) if unmeasured else "",
+        "latency_note": shorten(comparison.latency_note, _WARNING) if noted else "",
     }

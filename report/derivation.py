@@ -121,7 +121,7 @@ def trainings_sentence(trainings: Trainings) -> str:
     others = trained.iloc[1:]
     beside = others.min() - trained.iloc[0]
     return (
-        f"{said}. The best other, {others.idxmin()}, is expected {beside:+.4f} nats/token from it."
+        f"{said}. The best other, {others.idxmin()}, is expected {beside:+.4f} nats/token above it."
     )
 
 

@@ -13,6 +13,7 @@ The exit code of --check is 0 if all results are equal, 1 if one differs or is m
 """
 
 import csv
+import hashlib
 import io
 import json
 import sys
@@ -28,9 +29,14 @@ MANIFEST, FOLDER, WEIGHTS = "manifest.json", "run/", ".safetensors"
 _TEXT = (".yaml", ".json", ".jsonl", ".csv", ".npz", ".log", ".model")
 _LEFT_OUT = {"tensorboard", "wandb", "jobs"}
 # Results, in the order in which a run writes them: the first difference is then a cause.
-_PHASES = ("search/", "architecture", "retrain/", "model/", "comparison.")
+_PHASES = ("search/", "trainings/", "shrink.", "architecture", "retrain/", "model/", "comparison.")
 _RESULTS = (".npz", ".csv", ".json", ".jsonl", "/model.safetensors")
-_DUE = ("search/", "retrain/", "comparison.")  # not every command derives a layout again
+_DUE = (
+    "search/",
+    "trainings/",
+    "retrain/",
+    "comparison.",
+)  # not every command derives a layout again
 _OF_THE_MACHINE = ("environment.json", "key.json")
 # What was measured, or says with which commit.
 _TIMES = {
@@ -120,10 +126,14 @@ def read_archive(path: Path) -> tuple[dict[str, bytes], list[str]]:
 
     try:
         with zipfile.ZipFile(path) as archive:
+            hashes = json.loads(archive.read(MANIFEST))
             contents = {
                 name: digest.encode() if name.endswith(WEIGHTS) else archive.read(FOLDER + name)
-                for name, digest in json.loads(archive.read(MANIFEST)).items()
+                for name, digest in hashes.items()
             }
+        for name, content in contents.items():
+            if not name.endswith(WEIGHTS) and hashlib.sha256(content).hexdigest() != hashes[name]:
+                raise ValueError(f"{name} has not the hash of {MANIFEST}")
         rows = [json.loads(line) for line in contents[COMMANDS].splitlines()]
         return contents, [row["command"] for row in rows]
     except OSError:

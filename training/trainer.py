@@ -13,7 +13,7 @@ from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
 from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
 from training.run_dir import Identity, MetricsFile, claim, locked, record_resume
-from training.signals import Lost, StopRequest
+from training.signals import Lost, Stopped, StopRequest
 from training.state import Batches, Hook, Step, TrainState
 from training.trackers import Opener, Tracker
 from utils.files import remove_temporary, write_whole
@@ -105,6 +105,9 @@ class Trainer:
                         self.state.step += 1
                         for hook in hooks:
                             hook(self.state, metrics)
+                    # One that came after the last step's question, which is answered at the next.
+                    if (number := stop.agreed() or stop.agreed()) is not None:
+                        raise Stopped(number)
                 except Lost as lost:
                     raise Lost(f"{lost}; {self._checkpoints.newest()}") from lost
 

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from safetensors.torch import save
 
 from export.huggingface.flatten import modelling_source
 from export.huggingface.tokenizer import write_tokenizer
 from export.source import Source
 from model import Architecture, reads_context
-from utils.text import NO_CONTEXT, visible
+from utils.text import NO_CONTEXT, given_words, visible
 
 _MEASURES = {
     "nats_per_token": "nats per token",
@@ -97,12 +97,14 @@ def card_of(source: Source) -> str:
     if own.evidence is not None:
         facts.append(("derivation", own.evidence.method))
         facts += [("caveat", caveat) for caveat in own.evidence.caveats]
+    facts += [("training", words) for words in given_words(source.result or {})]
     facts.append(("tokenizer", f"{tokenizer.kind}, digest {tokenizer.digest[:16]}"))
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        undefined=StrictUndefined,
     )
     environment.filters |= {"cell": _cell, "shown": _shown}
     return environment.get_template("card.md.j2").render(

@@ -10,7 +10,7 @@ import statistics
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
@@ -37,6 +37,7 @@ from pipeline.plan import set_up
 from pipeline.retrain import copy_chosen, find_architecture, retrain_all
 from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
+from training.run_dir import locked
 from training.signals import Diverged, Stopped, StopRequest
 from utils.files import read_object, words_of, write_whole
 from utils.screen import announce
@@ -59,13 +60,32 @@ def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) ->
             study = join_study(sweep, inputs)
             objective = Objective(sweep, stop, threads)
             while wait_for_a_trial(study, lambda: stop.number is not None):
-                study.optimize(objective, n_trials=1, catch=(Exception,))
+                run_one(study, objective)
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr, flush=True)
         sys.exit(USELESS)
     except KeyboardInterrupt:
         pass  # asked a second time
     sys.exit(DONE)
+
+
+def run_one(study: optuna.Study, objective: Callable[[optuna.Trial], list[float]]) -> None:
+    """Run the next trial; one that was taken for dead while it ran does not count.
+
+    So it is where the machine slept. Who runs it again waits for this process, and finds what it
+    has trained.
+    """
+    begun = list[int]()
+
+    def noted(trial: optuna.Trial) -> list[float]:
+        begun.append(trial.number)
+        return objective(trial)
+
+    try:
+        study.optimize(noted, n_trials=1, catch=(Exception,))
+    except (ValueError, AssertionError):  # by Optuna, which cannot end what has ended
+        if not any(study.trials[number].state.is_finished() for number in begun):
+            raise
 
 
 def _end_with_parent() -> None:
@@ -107,7 +127,8 @@ class Objective:
                     trial.set_user_attr("runs", same.user_attrs["runs"])
                     trial.set_user_attr(REASON, f"as trial {number_of(same)}")
                     return same.values
-                return self._run_seeds(trial, values, folder)
+                with locked(folder, wait=True):
+                    return self._run_seeds(trial, values, folder)
         except (Stopped, KeyboardInterrupt):
             set_aside(trial)
             raise SystemExit(DONE) from None

@@ -58,7 +58,7 @@ def draw_sweep(
 
 
 def history(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
-    """One panel per objective; trials that failed or were pruned are on its lower edge."""
+    """One panel per objective; trials that failed or were pruned are on its upper edge."""
     finished = sorted(done(rows), key=lambda row: row.number)
     without = [row.number for row in rows if row.state in ("failed", "pruned")]
     height, lines = 1.0 + 2.7 * len(goals), len(goals)
@@ -69,7 +69,7 @@ def history(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
             best_N = np.minimum.accumulate(value_N)
             axes.step(number_N, best_N, where="post", color=HUES["front"], label="best so far")
             axes.plot(
-                without, [0.04] * len(without), "x", color=FAINT, label="failed or pruned",
+                without, [0.96] * len(without), "x", color=FAINT, label="failed or pruned",
                 transform=axes.get_xaxis_transform(),
             )  # fmt: skip
             if (baseline := baseline_of(rows)) is not None:
@@ -130,8 +130,9 @@ def _places(axes: Axes, values: Sequence[object], known: BaseDistribution) -> np
     assert isinstance(known, FloatDistribution | IntDistribution)
     if known.log:
         axes.set_xscale("log")
-        subs = (1, 2, 5) if known.high / known.low < 200 else (1,)
-        axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
+        span = known.high / known.low
+        log = LogLocator(subs=(1, 2, 5) if span < 200 else (1,), numticks=8)
+        axes.xaxis.set_major_locator(MaxNLocator(4) if span < 10 else log)
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         whole = isinstance(known, IntDistribution)

@@ -48,6 +48,8 @@ def test_a_model_is_exported_into_a_new_folder_or_an_empty_one(
     own = load_model(model).state_dict()
     assert all(torch.equal(tensors[f"model.{name}"], own[name]) for name in own)
     card = (out / "README.md").read_text()
+    assert "one by one: 2 blocks, " in card
+    assert "| 1 | dense | dense | " in card
     assert "layout `a d`" in card
     assert "| run | some \\| run |" in card
 

@@ -11,7 +11,10 @@ import derive
 import retrain
 import search
 from pipeline.cli import is_run_folder
+from pipeline.run_files import record_command
+from tests.pipeline.conftest import PlanWith
 from tests.runs import settings
+from utils.files import read_rows
 
 
 def touched(*paths: Path) -> None:
@@ -73,3 +76,14 @@ def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(
         json.loads(path.read_text())["corpus"] for path in notes.glob("runs/**/identity.json")
     }
     assert len(hashes) == 1
+
+
+def test_a_command_stands_whole_behind_one_that_a_full_disk_tore(plan_with: PlanWith) -> None:
+    plan = plan_with()
+    plan.run_dir.mkdir(exist_ok=True)
+    record_command(plan)
+    path = plan.run_dir / "commands.jsonl"
+    first = path.read_text()
+    path.write_text(first.replace('"seed": 0', '"seed": 1') + first[:40])
+    record_command(plan)
+    assert [row["experiment"]["run"]["seed"] for row in read_rows(path)] == [1, 0]

@@ -74,7 +74,7 @@ def test_how_many_trainings_chose_it_and_which_layout_is_next_is_one_sentence(fo
     assert trainings is not None
     assert trainings_sentence(trainings) == (
         "7 trainings of 3 layouts chose it by validation loss. The best other, a a d, is expected "
-        "+0.0900 nats/token from it."
+        "+0.0900 nats/token above it."
     )
 
 

@@ -173,6 +173,16 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
+def change(path: Path) -> None:
+    """Another figure in a whole archive."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents["run/comparison.json"] = contents["run/comparison.json"].replace(b"1.5", b"1.4")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -180,6 +190,7 @@ def damage(path: Path) -> None:
         (lambda path: zipfile.ZipFile(path, "w").writestr("a", "b"), "no item named 'manifest"),
         (lambda path: zipfile.ZipFile(path, "w").writestr("manifest.json", "[1]"), "'list'"),
         (damage, "Error -3"),
+        (change, "comparison.json has not the hash"),
     ],
 )
 def test_what_is_no_archive_is_refused_in_one_line(

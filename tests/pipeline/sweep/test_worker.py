@@ -15,7 +15,7 @@ from model import Architecture
 from pipeline.experiment import load_experiment
 from pipeline.layout_scores import load_supernet
 from pipeline.sweep.plan import sweep_of
-from pipeline.sweep.worker import Failed, Objective, Pruning, run_seed
+from pipeline.sweep.worker import Failed, Objective, Pruning, run_one, run_seed
 from tests.data.models import given_model
 from tests.pipeline.conftest import plan_of
 from tests.runs import assert_same, last_step, rows, run
@@ -96,6 +96,20 @@ def test_settings_that_were_trained_before_are_not_trained_again(
     assert (first.user_attrs.get(REASON), second.user_attrs[REASON]) == (None, "as trial 0")
     assert [path.name for path in sweep.trial(1).iterdir()] == ["trial.log"]
     assert not list(sweep.run.rglob("retrain")), "no objective asks for it"
+
+
+def test_a_worker_whose_trial_was_taken_for_dead_goes_on(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    file = add_sweep(experiment_file, trials=1)
+    study = memory_study(sweep_of(load_experiment(file, []), tmp_path), [{}])
+
+    def slept(trial: optuna.Trial) -> list[float]:
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        return [1.0]
+
+    run_one(study, slept)
+    assert [trial.state.name for trial in study.trials] == ["FAIL"]
 
 
 def test_a_tokenizer_that_loses_text_fails_the_trial_before_its_search(

@@ -29,6 +29,7 @@ def answer(
     *,
     likeliest: Trajectory | None,
     pi_L: Sequence[float | None] | None,
+    budget: str,
     caveats: Sequence[str],
     caveats_key: str,
     next_command: str,
@@ -36,9 +37,9 @@ def answer(
 ) -> html.Section:
     """The chosen layout beside its baselines, with the verdict.
 
-    `contenders` are rows of `report.layouts.compared`. The chosen one was chosen with `pi_L`; the
-    search `likeliest` is shown where no layout was derived yet, `trained` where nothing was
-    compared; the section `caveats_key` has all caveats in full.
+    `contenders` are rows of `report.layouts.compared`. The chosen one was chosen with `pi_L`,
+    within a `budget` if there was one; the search `likeliest` is shown where no layout was derived
+    yet, `trained` where nothing was compared; the section `caveats_key` has all caveats in full.
     """
     reference = comparison.reference if comparison else ""
     ordered = in_order_of_interest(contenders, reference)
@@ -63,6 +64,7 @@ def answer(
         blind=next((line[:1].upper() + line[1:] for line in said if NO_CONTEXT in line), ""),
         warnings=[shorten(line, _WARNING) for line in said[:_MOST_WARNINGS]],
         caveats=said,
+        budget=budget[:1].upper() + budget[1:],
         caveats_key=caveats_key,
         next_command=next_command,
         chosen=chosen,

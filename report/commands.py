@@ -1,9 +1,11 @@
 """Commands of a run as shell lines, the machine that they ran on, and those that are left."""
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from report import html
 from report.comparison import Comparison
@@ -19,31 +21,47 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     """Commands that are left to do with the run, the next one first."""
     folder = _shown(run_folder)
     shown = shlex.quote(folder)
-    searched, chosen = seed_folders(run_folder / "search"), _chosen(run_folder)
+    searched, made = seed_folders(run_folder / "search"), _chosen(run_folder)
+    chosen, seeds = str(made.get("name", "")), [seed_of(one) for one in searched]
     trained = [run_folder / "retrain" / chosen] if chosen else run_folder.glob("retrain/*")
+    several = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
     done = {
         "search": bool(searched or chosen),
         "derive": bool(chosen),
         "retrain": any(any(one.glob("seed-*/result.json")) for one in trained),
         "compare": comparison is not None,
     }
-    commands = [f"python {verb}.py {shown}" for verb, finished in done.items() if not finished]
+    commands = [
+        f"python {verb}.py {shown}{several if verb == 'derive' else ''}"
+        for verb, finished in done.items()
+        if not finished
+    ]
     if commands or comparison is None:
         return commands
     if int(comparison.rows["n"].min()) < _ENOUGH_SEEDS:
-        commands.append(f"python compare.py {shown} --seeds 0,1,2")
-    if searched:
-        # The unit of replication is the search run.
-        seed = seed_of(searched[-1]) + 1
+        commands.append(f"{_compared(run_folder) or f'python compare.py {shown}'} --seeds 0,1,2")
+    read = made.get("provenance", {}).get("search_seed")
+    # The unit of replication is the search run.
+    if several and read and read.split(", ") != [*map(str, seeds)]:
+        commands.append(f"python derive.py {shown}{several}")
+    elif searched and len(seeds) < _ENOUGH_SEEDS:
+        seed = seeds[-1] + 1
         file = shlex.quote(f"{folder}/search/{searched[-1].name}/experiment.yaml")
         commands.append(f"python search.py {file} --run {shown} --set run.seed={seed}")
     return commands
 
 
-def _chosen(run_folder: Path) -> str:
-    """The name of the chosen architecture; empty where there is none yet."""
+def _chosen(run_folder: Path) -> dict[str, Any]:
+    """The chosen architecture; empty where there is none yet."""
     path = run_folder / CHOSEN
-    return str(read_object(path)["name"]) if path.exists() else ""
+    return read_object(path) if path.exists() else {}
+
+
+def _compared(run_folder: Path) -> str:
+    """The last comparison as it was given, but for its seeds; empty where there was none."""
+    given = [row["command"] for row in read_rows(run_folder / "commands.jsonl")]
+    last = next((one for one in reversed(given) if "compare.py" in one), "")
+    return re.sub(r" --seeds[ =]\S+", "", last)
 
 
 def _shown(run_folder: Path) -> str:

@@ -97,9 +97,10 @@ def trainings_figure(trainings: Trainings) -> Figure:
         steps_N2 = stairs(flops_N, best_N)
         axes.plot(*steps_N2.T, color=HUES["front"], linewidth=1.2)
         best = "expected to be best" if trainings.probed else "best"
+        of = " of what it is above the chosen" if trainings.probed else ""
         axes.errorbar(flops_N, best_N, yerr=(best_N - low_N, high_N - best_N), fmt="s",
                       color=HUES["front"], markersize=5, elinewidth=1, zorder=1,
-                      label=f"{best} for its FLOPs ± 1 sd")  # fmt: skip
+                      label=f"{best} for its FLOPs ± 1 sd{of}")  # fmt: skip
         axes.plot(x_F, y_F, "o", color=HUES["baseline"], markersize=5, label="trained in full")
         axes.plot(x_F[:1], y_F[:1], "*", color=HUES["chosen"], markersize=13, label="chosen layout")
         axes.set_xlim(limits(np.concatenate([flops_N, x_F]), 0.12))

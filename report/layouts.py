@@ -87,7 +87,8 @@ def _rows(slots: int) -> int:
 class Layout:
     """A layout: the label of each block, the pi each was chosen with, and what is known of it.
 
-    `gap` is what choosing one candidate per block costs, as the derivation measured it.
+    `gap` is what choosing one candidate per block costs, as the derivation measured it; `budget`
+    its limits, and how much it takes of those of time.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Layout:
     labels: tuple[str, ...]
     pi_L: tuple[float | None, ...] | None = None
     method: str = ""
+    budget: str = ""
     costs: Mapping[str, float] = field(default_factory=dict)
     caveats: tuple[str, ...] = ()
     gap: Mapping[str, Any] = field(default_factory=dict)
@@ -104,7 +106,9 @@ class Layout:
         """What it is, name, method and costs in one line."""
         costs = [f"{compact(self.costs[key])} {unit}" for key, unit in _COSTS.items()
                  if key in self.costs]  # fmt: skip
-        return "; ".join(part for part in (self.title, self.name, self.method, *costs) if part)
+        return "; ".join(
+            part for part in (self.title, self.name, self.method, self.budget, *costs) if part
+        )
 
 
 def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
@@ -125,12 +129,16 @@ def read_layout(path: Path) -> Layout:
     # A label that a budget made narrower has no pi of its own.
     pis = zip(evidence.get("pi") or [{}] * len(labels), labels, strict=True)
     pi_L = tuple(pi_C.get(label) for pi_C, label in pis)
+    times = [f"{one['name']} measured: {one['ms'] / one['most_ms']:.0%} of that" for one in
+             costs.get("times") or ()]  # fmt: skip
+    budget = [f"budget: {evidence['budget']}", *times] if evidence.get("budget") else []
     return Layout(
         name=name,
         title=layout_title([slot["kind"] for slot in content["blocks"]], name),
         labels=labels,
         pi_L=pi_L if any(pi is not None for pi in pi_L) else None,
         method=evidence.get("method") or "",
+        budget=", ".join(budget),
         costs={key: float(costs[key]) for key in _COSTS if costs.get(key) is not None},
         caveats=tuple(evidence.get("caveats") or ()),
         gap=evidence.get("gap") or {},

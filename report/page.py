@@ -61,6 +61,7 @@ def write_report(run_folder: Path) -> Path:
             palette,
             likeliest=known[-1] if known and not chosen else None,
             pi_L=shown.pi_L if shown else None,
+            budget=shown.budget if shown else "",
             caveats=caveats,
             caveats_key="derived" if chosen or not found else found[0].key,
             next_command=left[0] if left else "",

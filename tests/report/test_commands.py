@@ -23,12 +23,12 @@ def test_the_commands_stand_as_they_were_given(make):
     make.search(drawn=())
     make.architecture("argmax-0", ("dense",), chosen=True)
     make.retraining("argmax-0")
-    given = ["python search.py 'x y.yaml' --run runs/x", "python derive.py runs/x"]
+    given = ["python search.py 'x y.yaml' --run runs/x", "python compare.py runs/x --seeds 4 -q"]
     rows = (json.dumps({"command": line, "threads": 2}) + "\n" for line in given)
     (make.run / "commands.jsonl").write_text("".join(rows))
     first, _, after = blocks(make, read_comparison(make.comparison()))
     assert first.splitlines() == given
-    assert "--seeds 0,1,2" in after
+    assert "python compare.py runs/x -q --seeds 0,1,2\n" in after
 
 
 def test_the_facts_are_those_of_the_machine_and_all_seeds(make):
@@ -48,6 +48,9 @@ def test_the_facts_are_those_of_the_machine_and_all_seeds(make):
 
 def test_the_next_command_is_the_first_phase_that_is_not_done(make):
     assert next_commands(make.run, None)[0].startswith("python search.py ")
+    for seed in (0, 2):
+        make.search(seed=seed)
+    assert next_commands(make.run, None)[0].endswith(" --seeds 0,2")
     make.architecture("argmax-0", ("dense",), chosen=True)
     make.retraining("par-5")  # another one of the run is trained
     assert next_commands(make.run, None)[0].startswith("python retrain.py ")

@@ -1,6 +1,7 @@
-"""What a search's SuperNet says of layouts that were trained alone, and what alpha hears of it.
+"""What searches' SuperNets say of layouts that were trained alone, and what alpha hears of it.
 
-Its scores of all layouts of a table, one-hot, beside their test nats; how attention instead of
+The rank correlation of their mean scores of all layouts of a table, one-hot, with their test nats,
+beside that of counting, and the ceiling; of the first SuperNet how attention instead of
 dense changes the mean of both, slot by slot; and alpha's mean gradient at alpha 0 on the training
 text, by each estimator and by the losses of discrete layouts in opposite pairs.
 
@@ -20,8 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.layoutbench.rank_report import as_text
 from benchmarks.layoutbench.table import read_table
-from benchmarks.ranking import kendall
+from benchmarks.ranking import kendall, ranking
 from model import LanguageModel, Mix, StreamState, parse_layout
 from nas.search.estimators import ESTIMATORS, gumbel_noise
 from pipeline import cli
@@ -40,19 +42,26 @@ Array = NDArray[np.float64]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
-    parser.add_argument("experiment", type=Path, help="a run folder with a finished search")
-    parser.add_argument("--run", type=Path, help="default: the run folder given")
-    parser.set_defaults(saved=SAVED)
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders with a finished search")
+    parser.set_defaults(saved=SAVED, run=None)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--table", type=Path, default=TABLE)
-    parser.add_argument("--tokens", type=int, default=16_384, help="of validation, for scores")
+    parser.add_argument("--tokens", type=int, help="of validation, for scores (default: all)")
     parser.add_argument("--passes", type=int, default=60, help="of training text, for gradients")
     arguments = parser.parse_args(argv)
-    plan = set_up(*experiment_of(arguments))
-    nats = read_table(arguments.table).mean_nats("test")
-    score_N = scores(plan, list(nats), arguments.tokens)
-    truth_N = np.array(list(nats.values()))
-    print(f"tau of the SuperNet's scores with test nats: {kendall(score_N, truth_N):.3f}")
+    plans = [_plan(arguments, run) for run in arguments.runs]
+    plan, table = plans[0], read_table(arguments.table)
+    nats, flops = table.mean_nats("test"), {row.layout: row.flops_per_token for row in table.rows}
+    score_RN = np.array([scores(plan, list(nats), arguments.tokens) for plan in plans])
+    score_N, truth_N = score_RN[0], np.array(list(nats.values()))
+    counted = {
+        "FLOPs": np.array([flops[layout] for layout in nats]),
+        "attention blocks": np.array([float(layout.count("a")) for layout in nats]),
+    }
+    alone_SN = np.array(list(table.nats("test").values())).T
+    print(as_text("all", ranking(alone_SN, score_RN.mean(0), counted)))
+    alone = ", ".join(f"{kendall(each_N, truth_N):.3f}" for each_N in score_RN)
+    print(f"each SuperNet by itself: {alone}")
     print(
         f"its best: {list(nats)[score_N.argmin()]}, the table's: {min(nats, key=nats.__getitem__)}"
     )
@@ -65,11 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _plan(arguments: argparse.Namespace, run: Path) -> RunPlan:
+    arguments.experiment = run
+    return set_up(*experiment_of(arguments))
+
+
 def _row(words: str, value_L: Array) -> str:
     return f"{words:60s} " + " ".join(f"{value:+.4f}" for value in value_L)
 
 
-def scores(plan: RunPlan, layouts: Sequence[str], tokens: int) -> Array:
+def scores(plan: RunPlan, layouts: Sequence[str], tokens: int | None) -> Array:
     """Nats per token of each layout by the SuperNet's weights."""
     supernet_scores = SupernetScores(plan, [plan.experiment.run.seed], tokens)
     candidates = plan.experiment.model.completed_candidates()

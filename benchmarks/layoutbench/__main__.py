@@ -27,11 +27,13 @@ would reach. Writes RUN/rank/rank.csv, rank.json and rank.png.
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.keys import check_key, claim_key, key_of
 from benchmarks.layoutbench.making import checked_table, layouts_of, layouts_within, make_table
 from benchmarks.layoutbench.rank import Ranked, sample_of
 from benchmarks.layoutbench.rank_report import greeting, show
@@ -46,6 +48,7 @@ from benchmarks.layoutbench.regret import (
 from benchmarks.layoutbench.replay import contest_text, read_tables, replay_all
 from benchmarks.layoutbench.searches import (
     REGRET_FILE,
+    Proposal,
     propose_within,
     read_proposals,
     search_all,
@@ -109,6 +112,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     regret_ = command("regret", regret, "what chosen layouts are worth")
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
                          help="the chosen ones, such as aaaddd")  # fmt: skip
+    regret_.add_argument("--among", type=Path, metavar="FILE",
+                         help="only the networks of this table (default: all)")  # fmt: skip
     regret_.add_argument("--trainings", **NUMBER, help="what the search cost (default: 1 to 16)")
     propose_ = command("propose", propose, "what searches propose", "runs/layoutbench-propose")
     cli.add_seeds(propose_, "one search each; none of the table's", (10, 11, 12))
@@ -220,6 +225,10 @@ def search(arguments: argparse.Namespace) -> int:
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
     table = read_table(arguments.table)
+    if arguments.among is not None:
+        among = read_table(arguments.among)
+        rows = tuple(row for row in table.rows if among.layout_of(row.layout) is not None)
+        table = replace(table, rows=rows)
     lines = _noise_lines(table)
     counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
     for n in counts:
@@ -243,7 +252,9 @@ def propose(arguments: argparse.Namespace) -> int:
     with stop.listening():
         how = {"workers": arguments.workers, "stop": stop}
         jobs = search_all(plan.experiment, plan.run_dir, arguments.seeds, ("search",), **how)
-    print(f"proposals: {propose_within(plan, jobs, arguments.within)}")
+    path = propose_within(plan, jobs, arguments.within)
+    claim_key(path.with_suffix(".json"), key_of(plan.experiment, plan.inputs()))
+    print(f"proposals: {path}")
     return 0
 
 
@@ -251,7 +262,11 @@ def replay(arguments: argparse.Namespace) -> int:
     """Replay all methods on a table and say what they reached."""
     plan = _plan(arguments)
     tables = read_tables(plan, arguments.table, arguments.half)
-    proposals = read_proposals(arguments.proposals) if arguments.proposals else {}
+    proposals = dict[str, Sequence[Proposal]]()
+    if path := arguments.proposals:
+        key = key_of(plan.experiment, plan.inputs())
+        check_key(path.with_suffix(".json"), key, "give the proposals of searches of this one")
+        proposals |= read_proposals(path)
     amounts = arguments.within or [None]
     contests = replay_all(plan, tables, amounts, replays=arguments.replays, proposals=proposals)
     print("\n\n".join(contest_text(*each) for each in contests.items()))

@@ -119,7 +119,17 @@ def test_a_table_is_weighed_and_methods_are_replayed_on_it(
     experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     tables, run = write_tables(experiment_file, tmp_path), tmp_path / "replay"
-    regret = ["regret", *tables[:2], "--trainings", "16", "--layouts", "aaaa", "aaad"]
+    regret = [
+        "regret",
+        *tables[:2],
+        "--among",
+        tables[1],
+        "--trainings",
+        "16",
+        "--layouts",
+        "aaaa",
+        "aaad",
+    ]
     assert layoutbench.main(regret) == 0
     said = capsys.readouterr().out
     assert "random search, 16 trainings: regret " in said
@@ -131,6 +141,7 @@ def test_a_table_is_weighed_and_methods_are_replayed_on_it(
         "within,search,cost,layout,supernet_nats\n1x,10,50000,addd,4.0\n1x,10,50000,dddd,4.1\n"
         "1x,11,60000,daad,4.0\n0.9x,10,5,aaaa,4.0\n"
     )
+    path.with_suffix(".json").write_text(Path(tables[1]).with_suffix(".json").read_text())
     base = ["replay", str(experiment_file), *settings(*FOUR), "--run", str(run), *tables]
     base += ["--replays", "4", "--proposals", str(path), "--within", "1x", "0.95x"]
     assert layoutbench.main(base) == 0

@@ -78,7 +78,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def onset(rows: Sequence[Row]) -> int | None:
-    """The first step at which rare pairs cost less than tokens that cannot be copied."""
+    """The first step at which rare pairs cost less than the other tokens."""
     rare, _, others = GROUPS
     return next((int(row["step"]) for row in rows if float(row[rare]) < float(row[others])), None)
 
@@ -109,7 +109,7 @@ def onset_figure(rows: Sequence[Row]) -> Figure:
             axes.set_xlabel("step")
             axes.grid(axis="y")
         grid[0, 0].set_title("tokens to be copied, of rare pairs", loc="left")
-        grid[0, 1].set_title("tokens that cannot be copied", loc="left")
+        grid[0, 1].set_title("other tokens", loc="left")
         grid[0, 0].set_ylabel("validation loss, nats per token")
         grid[0, 1].legend(loc="upper right")
     return figure

@@ -77,11 +77,13 @@ def show(plan: "RunPlan", results: Sequence[Path], arguments: argparse.Namespace
     """Print what the trainings came to, where the model lies and what may follow."""
     from pipeline.derive import named_layout
     from pipeline.experiment import carried
-    from pipeline.retrain import copy_chosen, show_result
+    from pipeline.retrain import copy_chosen, show_mean, show_result
     from pipeline.summary import show_report
 
     for result in results:
         show_result(result)
+    if len(results) > 1:
+        show_mean(results)
     if arguments.architecture is None and arguments.layout is None:
         print(copy_chosen(results[0], plan.run_dir))
         show_report(plan)

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,15 @@ def show_result(path: Path) -> None:
         f"nats/token{bits(test)}), weights of step {result['best_step']} of {result['steps']}: "
         f"layout {result['layout']}, seed {result['seed']} ({result['name']})"
     )
+
+
+def show_mean(paths: Sequence[Path]) -> None:
+    """Print the mean over the seeds of one layout, with its 95% interval."""
+    from nas.statistics.intervals import paired_interval
+
+    mean, half = paired_interval([read_object(path)["test"]["nats_per_token"] for path in paths])
+    of = f"{mean:.4f} +- {half:.4f} nats/token, 95%"
+    print(f"\nmean of {len(paths)} seeds: test perplexity {exp(mean):.2f} ({of})")
 
 
 def copy_chosen(path: Path, run_dir: Path) -> str:

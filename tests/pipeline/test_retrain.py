@@ -96,7 +96,10 @@ def test_several_seeds_are_one_command_and_keep_their_model_once(
     assert before == [path.stat().st_mtime_ns for one in folders for path in one.iterdir()]
     shown = capsys.readouterr().out
     assert "already trained: 2 of 2" in shown
-    assert shown.count("test perplexity") == 2
+    first, second = (each["nats_per_token"] for each in nats)
+    mean, half = (first + second) / 2, 12.706 * abs(first - second) / 2
+    assert f" ({mean:.4f} +- {half:.4f} nats/token, 95%)" in shown
+    assert shown.count("test perplexity") == 3
     assert f", seed 1 ({folders[1].parent.name})" in shown
     again = "retrain.steps was 25, is 24"
     assert again in refused(retrain.main, capsys, derived, "--set", "retrain.steps=24")

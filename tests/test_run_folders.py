@@ -45,19 +45,12 @@ def link() -> str:
     return "link"
 
 
-def home() -> str:
-    os.environ["HOME"] = str(Path("mine").resolve())
-    with_files(".profile")()
-    return str(Path.home())
-
-
 # No run folder among them; each makes what it is, and says what is given for --run.
 ODD: dict[str, Callable[[], str]] = {
     "current": lambda: ".",
     "unset variable": lambda: "",
     "around and back": lambda: f"../{Path.cwd().name}",
     "above": lambda: "..",
-    "home": home,
     "repository": with_files(".git/HEAD"),
     "clone that a search wrote to": with_files(".git/HEAD", "search/seed-0/experiment.yaml"),
     "package called model": with_files("model/__init__.py"),
@@ -92,7 +85,6 @@ def files() -> dict[Path, tuple[bytes, int]]:
 def here(experiment_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a tiny experiment, which is the current one."""
     monkeypatch.chdir(experiment_file.parent)
-    monkeypatch.setenv("HOME", os.environ.get("HOME", "/"))
     return experiment_file.parent
 
 

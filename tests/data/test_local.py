@@ -64,25 +64,11 @@ def test_include_and_exclude_choose(folder: Path) -> None:
     assert len(texts(both)) == FILES + 2
 
 
-@pytest.mark.parametrize(
-    ("path", "glob", "fits"),
-    [
-        ("a.md", "**/*.md", True),
-        ("x/y/a.md", "**/*.md", True),
-        ("x/y/a.md", "*.md", False),
-        ("x/a.md", "x/*", True),
-        ("x/y/a.md", "x/*", False),
-        ("x/y/a.md", "x/**", True),
-        ("x", "x/**", False),
-        ("x/y/z/a.md", "x/**/z/*.md", True),
-        ("x/z/a.md", "x/**/z/*.md", True),
-        ("x/a.md", "x/**/z/*.md", False),
-        ("x/B.md", "x/[ab].md", False),
-        ("x/a.md", "**", True),
-    ],
-)
-def test_globs(path: str, glob: str, fits: bool) -> None:
-    assert matches(path, glob) is fits
+def test_globs() -> None:
+    fit = ["a.md **/*.md", "x/y/a.md **/*.md", "x/a.md x/*", "x/y/a.md x/**", "x/a.md **"]
+    fit += ["x/y/z/a.md x/**/z/*.md", "x/z/a.md x/**/z/*.md"]
+    others = ["x/y/a.md *.md", "x/y/a.md x/*", "x x/**", "x/a.md x/**/z/*.md", "x/B.md x/[ab].md"]
+    assert [each for each in fit + others if matches(*each.split())] == fit
 
 
 def test_runs_and_the_cache_below_the_folder_are_left_out(folder: Path) -> None:

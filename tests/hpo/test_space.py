@@ -112,15 +112,17 @@ def test_the_edges_of_a_space_have_every_end_and_choice_with_its_condition():
     )
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "holds"),
-    [("tau.end", 2.0, False), ("slots", 5, False), ("slots", True, False),
-     ("tau.schedule", "ste", False), ("fine", 0.15, False), ("tau.end", "0.1", False),
-     ("tau.end", None, False), ("tau.end", 1, True), ("slots", 6, True),
-     ("blocks", None, True)],
-)  # fmt: skip
-def test_a_space_knows_its_values(key, value, holds):
-    assert tau_space().holds(key, value) == holds
+def test_a_space_knows_its_values():
+    held = [("tau.end", 1), ("slots", 6), ("blocks", None)]
+    others = [
+        ("tau.end", 2.0),
+        ("tau.end", "0.1"),
+        ("tau.end", None),
+        ("slots", 5),
+        ("slots", True),
+    ]
+    others += [("tau.schedule", "ste"), ("fine", 0.15)]
+    assert [each for each in held + others if tau_space().holds(*each)] == held
 
 
 def test_a_range_of_integers_has_integer_ends():

@@ -10,25 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import retrain
-from data import EvaluationStreams, Tokenizer, encode_documents, load_tokenizer
+from data import Tokenizer, encode_documents, load_tokenizer
 from data.tokenizers.tokenizer import Bytes
 from model import (
     LanguageModel,
-    adjusted,
-    build_model,
-    load_architecture,
     load_model,
 )
 from model.state import Segment
-from pipeline.run_files import CUT
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import candidate, save_source
 from tests.refusal import refused
 from tools import evaluate as command
-from training.evaluation import evaluate
 
 TEXT = "Where a word stands,\nthere stands a word.  \n\nCaf\u00e9 \u2014 na\u00efve words\nend here"
 
@@ -155,24 +149,6 @@ def test_the_table_is_that_of_one_token_at_a_time(
     assert len({round(row["nats"], 6) for row in found}) == (2 if "window" in options else 3)
 
 
-def test_other_options_give_what_a_model_built_with_them_gives(tool: Tool, folder: Path) -> None:
-    options: dict[str, int | None] = {"memory": 9, "window": 8, "clamp": 4}
-    (row,) = tool.rows("--memory", 9, "--window", 8, "--clamp", 4)
-    model = build_model(adjusted(load_architecture(folder / "architecture.json"), options))
-    model.load_state_dict(load_file(folder / "model.safetensors"))
-    tokenizer = load_tokenizer(folder)
-    wanted = evaluate(
-        model,
-        EvaluationStreams(encode_documents(tokenizer, [TEXT]), **CUT),
-        byte_length_V=torch.tensor(tokenizer.byte_length_V),
-        device=torch.device("cpu"),
-    )
-    assert row["nats"] == wanted.nats
-    (own,) = tool.rows()
-    assert own["nats"] != wanted.nats
-    assert tool.rows("--memory", 5)[0] == own
-
-
 def test_word_perplexity_is_over_words_and_says_which(tool: Tool) -> None:
     words = len(TEXT.split()) + TEXT.count("\n")
     (row,) = tool.rows()
@@ -227,19 +203,11 @@ def test_the_test_text_gives_the_figure_of_the_result(
     assert tool.rows(*given) == [row]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--window 0", "--window: Input should be greater than or equal to 1"),
-        ("--device cuda:99", "--device: cuda:99 is not there"),
-        ("--json FOLDER", "must be a file in an existing folder"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(
-    tool: Tool, folder: Path, text: Path, tmp_path: Path, arguments: str, said: str
-) -> None:
-    given = arguments.replace("FOLDER", str(tmp_path)).replace("MODEL", str(folder)).split()
-    assert said in tool.refusal(*given)
+def test_options_that_make_no_sense_are_refused(tool: Tool, tmp_path: Path) -> None:
+    said = tool.refusal("--window", 0)
+    assert "--window: Input should be greater than or equal to 1" in said
+    assert "--device: cuda:99 is not there" in tool.refusal("--device", "cuda:99")
+    assert "must be a file in an existing folder" in tool.refusal("--json", tmp_path)
 
 
 def test_a_text_that_does_not_serve_is_refused(tool: Tool, folder: Path, tmp_path: Path) -> None:

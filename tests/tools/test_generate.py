@@ -137,19 +137,16 @@ def test_a_terminal_gets_no_escape_sequence_of_a_model(
     assert run(capsys, folder, "--tokens", 9) == "\\x1b[2Ja\n\tb\\r\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--temperature -0.5", "--temperature: must be a number from 0, found -0.5"),
-        ("--top-p 0", "--top-p: must be above 0 and at most 1, found 0.0"),
-        ("--device gpu", "--device: must be auto, cpu, cuda or cuda:N, found 'gpu'"),
-        ("--file FOLDER/latin.txt", "is not UTF-8, byte 0 is 0xe9"),
-    ],
-)
 def test_options_that_make_no_sense_are_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, said: str
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "latin.txt").write_bytes(b"\xe9t\xe9")
-    given = arguments.replace("FOLDER", str(tmp_path)).split()
-    (line,) = refused(command.main, capsys, folder, *given).splitlines()
-    assert said in line
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"\xe9t\xe9")
+    for name, value, said in (
+        ("--temperature", -0.5, "--temperature: must be a number from 0, found -0.5"),
+        ("--top-p", 0, "--top-p: must be above 0 and at most 1, found 0.0"),
+        ("--device", "gpu", "--device: must be auto, cpu, cuda or cuda:N, found 'gpu'"),
+        ("--file", latin, "is not UTF-8, byte 0 is 0xe9"),
+    ):
+        (line,) = refused(command.main, capsys, folder, name, value).splitlines()
+        assert said in line

@@ -1,8 +1,9 @@
 """Checkpoints: whole or absent, and everything in them comes back."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,6 @@ def restore(folder: Path, state: TrainState) -> None:
     checkpoint = Checkpoints(folder).find()
     assert checkpoint is not None
     checkpoint.restore(state)
-
-
-def through_a_file(folder: Path, state: TrainState, other: TrainState) -> None:
-    Checkpoints(folder).save(state)
-    restore(folder, other)
 
 
 def assert_same_tensors(state: TrainState, other: TrainState) -> None:
@@ -79,7 +75,8 @@ def test_law_8_every_kind_goes_on_from_a_file_as_if_never_cut(tmp_path: Path, ki
     state, other = made(), made()
     for before in (3, 1, 2):
         go_on(state, before)
-        through_a_file(tmp_path, state, other)
+        Checkpoints(tmp_path).save(state)
+        restore(tmp_path, other)
         go_on(state, 3)
         go_on(other, 3)
         assert_same_tensors(state, other)
@@ -146,23 +143,15 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.run_dir._facts", lambda device: facts)
 
 
-def killed_at_each(folder: Path) -> Iterator[Training]:
-    """A run that was killed, for each moment there is."""
-    n = 1
-    while True:
-        training = Training(folder / str(n))
-        if not training.run_killed(n):
-            break
-        yield training
-        n += 1
-    assert n > 60
-
-
 def test_killed_anywhere_and_never_better_again_a_run_has_the_best_of_its_checkpoint(
     tmp_path: Path,
 ) -> None:
-    for training in killed_at_each(tmp_path):
+    for moment in count(1):
+        training = Training(tmp_path / str(moment))
+        if not training.run_killed(moment):
+            break
         training.ends_well(training.run(WORSE, stride=0.5))
+    assert moment > 60
 
 
 def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_path: Path) -> None:

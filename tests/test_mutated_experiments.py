@@ -163,18 +163,15 @@ def test_every_option_of_a_candidate_refuses_a_wrong_type_by_its_name(tmp_path: 
 
 CONFLICTS = [
     # (the page, what is put there, the key to be named)
-    ("rich", {"search.tau.schedule": "constant"}, "search.tau.end"),
     ("rich", {"search.tau.schedule": "linear"}, "search.tau.stairs"),
     ("rich", {"search.alpha.data": "shared"}, "search.alpha.share"),
     ("rich", {"search.alpha.betas": "[0.5, 1]"}, "search.alpha.betas[1]"),
     ("rich", {"search.alpha.lr": "0"}, "search.alpha.lr"),
-    ("rich", {"search.alpha.warmup_fraction": "0.999"}, "search.alpha.warmup_fraction"),
     ("rich", {"search.resample_every": "0"}, "search.resample_every"),
     ("rich", {"search.steps": "10"}, "search.optimiser.warmup_steps"),
     ("rich", {"search.optimiser.kind": "sgd"}, "search.optimiser.betas"),
     ("rich", {"search.optimiser.schedule": "constant"}, "search.optimiser.min_lr_ratio"),
     ("rich", {"retrain.optimiser.kind": "lamb"}, "retrain.optimiser.momentum"),
-    ("rich", {"model.softmax.factor": "2"}, "model.softmax.sizes"),
     ("rich", {"model.softmax.cutoffs": "[200]"}, "model.softmax.sizes"),
     ("rich", {"model.candidates": "[dense, dense]"}, "model.candidates"),
     ("rich", {"model.candidates": "[]"}, "model.candidates"),
@@ -197,10 +194,7 @@ CONFLICTS = [
     ("rich", {"data.tree": "{folder: a, include: [b]}"}, "data.tree"),
     ("rich", {"derive.layout": "null"}, "derive.layout"),
     ("rich", {"compare.seeds": "[1, 1]"}, "compare.seeds"),
-    ("auto", {"model.n_heads": "3"}, "model.n_heads"),
-    ("auto", {"model.softmax.sizes": "[3]"}, "model.softmax.sizes"),
     ("auto", {"data.tree.include": "[]"}, "data.tree.include"),
-    ("auto", {"data.corpus": "files"}, "data.files"),
 ]  # fmt: skip
 
 

@@ -106,6 +106,25 @@ def parsed(letters: str) -> tuple[Candidate, ...]:
     return parse_layout(letters, ALL)
 
 
+def test_examples() -> None:
+    for one, two, tie_blocks, alike in (
+        ("d i d i", "d d i i", None, True),
+        ("d a i", "d i a", None, True),
+        ("d a i", "a d i", None, False),
+        ("d d i", "d i i", None, False),
+        ("d d", "dense_again dense_again", None, True),
+        ("d i d i", "d d i i", 2, False),
+        ("d i d i", "d i d nothing", 2, True),
+        ("d d i i", "i i d d", 2, True),
+        # Every slot has weights of its own.
+        ("d i d i", "d d i i", 4, True),
+        # Labels say what is shared.
+        ("d d", "d dense_again", 1, False),
+    ):
+        networks = [network_of(parsed(letters), tie_blocks) for letters in (one, two)]
+        assert (networks[0] == networks[1]) == alike, (one, two, tie_blocks)
+
+
 def architecture(letters: str) -> Architecture:
     return Architecture.model_validate(
         {

@@ -78,11 +78,6 @@ def test_where_memory_runs_out_in_a_step_the_remedy_resumes(
     assert "micro_batches was 1, is 2" in log
 
 
-def test_other_errors_of_torch_keep_their_traceback() -> None:
-    with pytest.raises(RuntimeError, match="must match the size"), user_errors():
-        torch.zeros(2) + torch.zeros(3)
-
-
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -111,11 +106,13 @@ def test_a_known_ending_is_a_line_and_a_code(
         assert "# put the password in the place of ***" in said
 
 
-def test_our_own_errors_keep_their_traceback(
+def test_our_own_errors_and_others_of_torch_keep_their_traceback(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TypeError), user_errors():
         raise TypeError
+    with pytest.raises(RuntimeError, match="must match the size"), user_errors():
+        torch.zeros(2) + torch.zeros(3)
     monkeypatch.setenv("PARNAS_TRACEBACK", "1")
     with pytest.raises(SystemExit), user_errors():
         raise ValueError("x")

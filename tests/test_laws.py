@@ -157,10 +157,7 @@ def test_law_5_evaluation_draws_no_random_number_and_repeats_itself() -> None:
 def test_law_5_a_uniform_model_has_the_perplexity_of_its_vocabulary_and_8_bits_per_byte() -> None:
     config = tiny.model_config(softmax={})
     model = LanguageModel(
-        [[tiny.candidates("identity")[0]]],
-        d_model=8,
-        vocabulary_size=256,
-        softmax=config.softmax,
+        [[tiny.candidates("identity")[0]]], d_model=8, vocabulary_size=256, softmax=config.softmax
     )
     torch.nn.init.zeros_(model.softmax.head)
     tokens = np.arange(256).astype(np.uint16)

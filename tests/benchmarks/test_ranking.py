@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from benchmarks.ranking import (
-    Resamples,
-    Tau,
-    ceiling_tau,
-    ranking,
-    weighted_taus,
-)
+from benchmarks.ranking import Resamples, Tau, ceiling_tau, ranking, weighted_taus
 from nas.statistics.intervals import smallest_visible
 
 

@@ -121,10 +121,7 @@ def small_hundred(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe"])
 def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
-    publish: Callable[..., None],
-    tmp_path: Path,
-    small_hundred: dict[str, bytes],
-    kind: str,
+    publish: Callable[..., None], tmp_path: Path, small_hundred: dict[str, bytes], kind: str
 ) -> None:
     with pytest.raises(UnicodeDecodeError):
         small_hundred["train"].decode()

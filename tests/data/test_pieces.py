@@ -8,12 +8,7 @@ import pytest
 import sentencepiece
 
 from data import DataConfig, prepare
-from data.tokenizers.sentencepiece import (
-    ExactPieces,
-    LossyPieces,
-    SentencePieceModel,
-    load_given,
-)
+from data.tokenizers.sentencepiece import ExactPieces, LossyPieces, SentencePieceModel, load_given
 
 from .models import EXACT, REPOSITORY_A, TEXT, given_model, ranked
 

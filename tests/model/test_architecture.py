@@ -115,10 +115,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
         lambda v: v.update(d_model=10**9),
         "d_model: must be less than or equal to 65536, found 1000000000",
     ),
-    "version": (
-        lambda v: v.update(version=2),
-        "version: must be one of 1; found 2",
-    ),
+    "version": (lambda v: v.update(version=2), "version: must be one of 1; found 2"),
     "cutoffs": (
         lambda v: v.update(vocabulary_size=11),
         "softmax.cutoffs: 11 is not below the vocabulary 11; give smaller cutoffs or fewer",

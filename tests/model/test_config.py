@@ -44,10 +44,7 @@ def test_every_kind_that_attends_takes_the_sections_positions_unless_it_says_its
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (
-            {"positions": "rope", "d_head": 5},
-            "positions: rope needs an even d_head, not 5; change",
-        ),
+        ({"positions": "rope", "d_head": 5}, "positions: rope needs an even d_head, not 5; change"),
         (
             {"positions": "none", "clamp": 6},
             "clamp: 6 has no effect with positions none; give null",

@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import (
-    Dropout,
-    LanguageModel,
-    ModelOptions,
-    SoftmaxConfig,
-)
+from model import Dropout, LanguageModel, ModelOptions, SoftmaxConfig
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, language_model, randomise, tokens
 
 LAYERS = [[candidate(kind)] for kind in ("attention", "dense", "identity", "attention")]

@@ -24,13 +24,7 @@ from model import (
 )
 from tests.model.contract import CONTRACT, read
 from tests.model.test_architecture import architecture
-from tests.model.tiny import (
-    D_MODEL,
-    candidate,
-    language_model,
-    randomise,
-    tokens,
-)
+from tests.model.tiny import D_MODEL, candidate, language_model, randomise, tokens
 
 ALL = ModelOptions(
     norm="scale", norm_position="post", last_norm=False, token_shift=True, d_embedding=3

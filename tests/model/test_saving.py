@@ -104,10 +104,7 @@ def edit(folder: Path, change: Any) -> None:
         (lambda v: v["softmax"].update(tied=False), r"Missing key.*embedding\.head"),
         (lambda v: v["blocks"][0].update(window=2), r"saved with another architecture\.json"),
         (lambda v: v["blocks"][0].update(clamp=2), r"saved with another architecture\.json"),
-        (
-            lambda v: v.update(d_model=65536, blocks=v["blocks"] * 100),
-            r"does not fit .{,1000}$",
-        ),
+        (lambda v: v.update(d_model=65536, blocks=v["blocks"] * 100), r"does not fit .{,1000}$"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(saved: Path, change: Any, message: str) -> None:

@@ -37,9 +37,7 @@ def test_a_search_records_the_gradients_of_each_kind(plan_with: PlanWith) -> Non
     assert row["nothing_share"] == pytest.approx(1 / 3)
 
 
-def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
-    plan_with: PlanWith,
-) -> None:
+def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(plan_with: PlanWith) -> None:
     plan = plan_with("search.alpha.data=split", "search.alpha.share=0.25")
     tokens = torch.from_numpy(plan.prepared.tokens["train"].astype("int64"))
     trainer = search_trainer(plan)
@@ -81,9 +79,7 @@ def test_soft_and_one_hot_validation_are_those_nets(plan_with: PlanWith) -> None
     assert nats("onehot") == one_hot
 
 
-def test_epochs_are_passes_over_the_text_of_each_phase(
-    plan_with: PlanWith,
-) -> None:
+def test_epochs_are_passes_over_the_text_of_each_phase(plan_with: PlanWith) -> None:
     settings = [
         "search.alpha.data=split",
         "search.alpha.share=0.5",

@@ -14,10 +14,7 @@ import torch
 import retrain
 from data import Tokenizer, encode_documents, load_tokenizer
 from data.tokenizers.tokenizer import Bytes
-from model import (
-    LanguageModel,
-    load_model,
-)
+from model import LanguageModel, load_model
 from model.state import Segment
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import candidate, save_source

@@ -31,10 +31,7 @@ def losses(estimator: str, data: str, **options: object) -> list[torch.Tensor]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "data"),
-    [
-        ("soft", "shared"),
-        *((name, "next_batch") for name in ("single_path", "two_path", "spos")),
-    ],
+    [("soft", "shared"), *((name, "next_batch") for name in ("single_path", "two_path", "spos"))],
 )
 def test_a_search_compiled_gives_the_numbers_of_one_that_is_not(estimator: str, data: str) -> None:
     run_slot = compiled_run(torch.device("cpu"))

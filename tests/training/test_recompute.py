@@ -22,9 +22,7 @@ ALL_DROPOUT = Dropout(residual=0.2, embedding=0.1, attention=0.3, dense=0.4)
 
 
 def supernet(
-    dtype: torch.dtype = torch.float64,
-    tie_blocks: int | None = None,
-    kinds: Sequence[Any] = KINDS,
+    dtype: torch.dtype = torch.float64, tie_blocks: int | None = None, kinds: Sequence[Any] = KINDS
 ) -> LanguageModel:
     """These kinds in four slots, with dropout everywhere."""
     torch.manual_seed(0)

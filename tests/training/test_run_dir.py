@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.run_dir import (
-    commit,
-    environment,
-    record_resume,
-    source_digest,
-)
+from training.run_dir import commit, environment, record_resume, source_digest
 
 CPU = torch.device("cpu")
 

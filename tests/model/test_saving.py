@@ -137,17 +137,14 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(saved: Path, value: floa
         save_model(saved, net, architecture)
 
 
-@pytest.mark.parametrize(
-    ("layout", "options", "message"),
-    [
+def test_what_does_not_fit_is_refused() -> None:
+    for layout, options, message in (
         ("d i", {"memory": 3}, r"memory: no block of argmax \(layout d i\) has it"),
         ("a d", {"d_ffn": 3}, r"d_ffn: no block of argmax \(layout a d\) has it"),
         ("a", {"memory": "3"}, "memory: Input should be a valid integer"),
-    ],
-)
-def test_what_does_not_fit_is_refused(layout: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
-        adjusted(architecture(layout), options)
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            adjusted(architecture(layout), options)
 
 
 def test_the_digest_is_of_heads_and_bytes_in_the_order_of_the_names() -> None:

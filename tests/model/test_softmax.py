@@ -100,20 +100,18 @@ def test_embedding_looks_up_the_row_of_each_id(
     torch.testing.assert_close(grads, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_do_not_fit_are_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"cutoffs": (5, 5)}, r"cutoffs: must be above 0 and strictly increasing, found \[5, 5\]"),
         ({"cutoffs": (0, 5)}, "cutoffs: must be above 0"),
         ({"cutoffs": (5,), "sizes": (4, 2)}, "sizes: 2 widths for 1 tails"),
         ({"cutoffs": (5,), "sizes": (4,), "factor": 2}, "either factor or sizes"),
         ({"factor": 2}, "factor: has no effect without cutoffs"),
         ({"cutoffs": (5,), "sizes": (0,)}, "greater than or equal to 1"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SoftmaxConfig(**options)
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            SoftmaxConfig(**options)
 
 
 @every_cut

@@ -197,9 +197,7 @@ def test_a_plain_block_holds_it(monkeypatch: pytest.MonkeyPatch, check: Check) -
 
 @pytest.mark.parametrize(("block", "check"), BROKEN, ids=lambda value: value.__name__)
 def test_a_block_that_breaks_it_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-    block: type[SampleBlock],
-    check: Check,
+    monkeypatch: pytest.MonkeyPatch, block: type[SampleBlock], check: Check
 ) -> None:
     with pytest.raises(AssertionError):
         check(register(monkeypatch, block), NO_OPTIONS)

@@ -104,8 +104,7 @@ def test_permuted_ones_have_the_same_blocks_in_another_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "slots"),
-    [("adadai", 5), ("adadii", 4), ("adaiii", 3), ("dddiii", 1), ("aiiiii", 1)],
+    ("chosen", "slots"), [("adadai", 5), ("adadii", 4), ("adaiii", 3), ("dddiii", 1), ("aiiiii", 1)]
 )
 def test_interleaved_is_cut_to_the_most_slots_of_the_cost(chosen: str, slots: int) -> None:
     (baseline,) = BASELINES["interleaved_short"](matching(chosen))

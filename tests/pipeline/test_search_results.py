@@ -9,12 +9,7 @@ import pytest
 import derive
 import search
 from model import Agreement, Evidence, load_architecture
-from pipeline.summary import (
-    ONE_SEARCH,
-    agreement_caveats,
-    gap_caveats,
-    layout_caveats,
-)
+from pipeline.summary import ONE_SEARCH, agreement_caveats, gap_caveats, layout_caveats
 from tests.model.test_architecture import SCORED
 from tests.runs import write_json
 from tests.test_pipeline import run

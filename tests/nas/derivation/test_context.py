@@ -94,9 +94,7 @@ def test_250_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) ->
     assert min(count for name, count in derived.items() if name != "layout") > 7, derived
 
 
-def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(
-    tmp_path: Path,
-) -> None:
+def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(tmp_path: Path) -> None:
     candidates = tiny.candidates("attention", "dense")
     cost = LayoutCost("flops", {"attention": 1.0, "dense": 1.0})
     for alpha_LC, letters, words in (

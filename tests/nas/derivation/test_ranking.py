@@ -60,9 +60,7 @@ def brute_force(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_networks_are_those_of_brute_force_over_3_to_the_8_with_three_budgets(
-    seed: int,
-) -> None:
+def test_networks_are_those_of_brute_force_over_3_to_the_8_with_three_budgets(seed: int) -> None:
     score_LC = np.random.default_rng(seed).normal(size=(8, 3))
     limits = random_limits(8, 3, seed)
     every = brute_force(score_LC, networks(), limits)

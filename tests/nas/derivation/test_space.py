@@ -16,9 +16,7 @@ from nas.derivation.training import NONE, Space
 from tests import tiny
 
 COST = LayoutCost(
-    "flops",
-    {"attention": 3.0, "dense": 2.0, "identity": 0.0, "wide": 4.0, "short_conv": 2.0},
-    1.0,
+    "flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0, "wide": 4.0, "short_conv": 2.0}, 1.0
 )
 
 

@@ -97,10 +97,6 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "no_kind": (lambda v: v["blocks"][1].pop("kind"), "blocks[1].kind: missing; it has no default"),
     "field": (lambda v: v.update(nam=1), "nam: unknown key; did you mean 'name'?"),
-    "option": (
-        lambda v: v["blocks"][0].update(n_head=1),
-        "blocks[0].n_head: unknown key; did you mean 'n_heads'?",
-    ),
     "no_field": (lambda v: v.pop("d_model"), "d_model: missing; it has no default"),
     "no_label": (lambda v: v["blocks"][2].pop("label"), "blocks[2].label: missing"),
     "null_option": (

@@ -88,16 +88,6 @@ def test_layouts_are_not_trained_beside_a_search_of_another_experiment(
     assert state_of(searched) == before
 
 
-def test_a_method_without_its_search_names_the_way_to_one(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    said = refused(derive.main, capsys, experiment_file, "--run", run, "--method", "argmax")
-    first = f"{run}/search/seed-0/pi.npz: not found; run search.py first"
-    assert said.splitlines()[-1].startswith(first)
-    assert not run.exists()
-
-
 @pytest.mark.parametrize("method", ["sandwich", "random"])
 def test_a_rule_needs_no_search_and_takes_any_text(searched: Path, method: str) -> None:
     arguments = [*map(str, another_text(searched)), "--method", method, "--set", "derive.k=1"]

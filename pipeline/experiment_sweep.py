@@ -117,12 +117,12 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
             method_of(derive.method)(request)
     except ValueError as error:
         yield ("derive", "method"), "; ".join(str(error).splitlines())
-    is_argmax = derive.method == "argmax" and not derive.budget.amounts and not derive.searches
+    is_argmax = derive.method == "argmax" and not derive.budget.amounts
     if "onehot" in sweep.objectives and not (learns and is_argmax):
         yield (
             ("sweep", "objectives"),
             "onehot: it scores argmax of one search's pi, so alpha must learn and derive have "
-            "method argmax without budget and searches; take retrained",
+            "method argmax without budget; take retrained",
         )
     if sweep.pruner.kind == "none":
         return

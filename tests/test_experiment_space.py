@@ -140,8 +140,9 @@ CASES = [
       for pruner, step in (("median", 500), ("successive_halving, min_steps: 10", 10))),
     *(([SLOTS], f"{TRIALS}\nset: {{{setting}}}\nobjectives: [onehot, flops]",
        ["6: sweep.space: sweep.objectives: onehot: it scores argmax of one search's pi"])
-      for setting in ("derive.method: top_k", "derive.budget.flops: 0.9x",
-                      "derive.searches: [0, 1]")),
+      for setting in ("derive.method: top_k", "derive.budget.flops: 0.9x")),
+    ([SLOTS], f"{TRIALS}\nset: {{derive.searches: [0, 1]}}",
+     ["9: sweep.set.derive.searches: a trial searches with one seed at a time; leave it out"]),
     ([SLOTS], f"{TRIALS}\nset: {{data.tokenizer: {{lower_case: true}}}}",
      ["9: sweep.set.data.tokenizer: data.tokenizer.lower_case: trials are compared by bits per"]),
 ]  # fmt: skip

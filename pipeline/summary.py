@@ -140,10 +140,10 @@ def layout_caveats(evidence: "Evidence", searches: Sequence[Path]) -> tuple[str,
     each = {folder.name: read_object(folder / CAVEATS)["caveats"] for folder in searches}
     # What all say, as of the text, is said once.
     of_all = set.intersection(*map(set, each.values())) if each else set()
-    lines = [line for line in next(iter(each.values()), ()) if line in of_all]
+    # First what the first screen of a report, which shows three, must not lack.
+    lines = [] if evidence.agreement is None else agreement_caveats(evidence.agreement)
+    lines += [line for line in next(iter(each.values()), ()) if line in of_all]
     lines += [f"{name}: {line}" for name, own in each.items() for line in own if line not in of_all]
-    if evidence.agreement is not None:
-        lines += agreement_caveats(evidence.agreement)
     if len(searches) == 1:
         lines.append(ONE_SEARCH)
     return (*lines, *gap_caveats(evidence))

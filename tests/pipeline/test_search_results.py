@@ -63,7 +63,7 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
     assert layout_caveats(bare, folders[:1]) == (NOISE, ONE_SEARCH)
     assert layout_caveats(bare, folders[1:]) == (ONE_SEARCH,)
     both = layout_caveats(bare.model_copy(update={"agreement": AGREEMENT}), folders)
-    assert both == (f"seed-0: {NOISE}", agreement_caveats(AGREEMENT)[0])
+    assert both == (agreement_caveats(AGREEMENT)[0], f"seed-0: {NOISE}")
     write_caveats(folders[0], ["of the text", NOISE])
     write_caveats(folders[1], ["other", "of the text"])
     of_both = layout_caveats(bare, folders)

@@ -1,6 +1,7 @@
 """A phase's folder: who may have it; what its log says."""
 
 import multiprocessing
+import signal
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests import tiny
+from training.checkpoint import Checkpoints
 from training.config import RunConfig
 from training.evaluation import Evaluation
+from training.signals import Stopped
 from training.state import TrainState
 from training.trainer import Trainer
 
@@ -126,3 +129,21 @@ def test_a_line_of_the_log_has_the_mean_loss_since_the_line_before(tmp_path: Pat
         trainer.run(RunConfig(log_every=4, validate_every=6, checkpoint_every=6))
     rows = [row for row in trainer.metrics_file.rows() if row["kind"] == "train"]
     assert [(row["step"], row["loss_nats"]) for row in rows] == [(4, 2.5), (6, 5.5)]
+
+
+def test_a_signal_during_the_last_checkpoint_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Checkpoints.save
+
+    def slow(self: Checkpoints, state: TrainState) -> None:
+        save(self, state)
+        if state.step == 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Checkpoints, "save", slow)
+    with closing(trainer_of(tmp_path / "run")) as trainer:
+        trainer.open()
+        with pytest.raises(Stopped):
+            trainer.run(RunConfig())
+    assert trainer.state.step == 4

@@ -212,7 +212,7 @@ def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]
     countdown, shown = Countdown(len(waiting)), set[str]()
     for number, (plan, architecture) in enumerate(waiting, start=1):
         name = f"{architecture.name}, seed {plan.seed}"
-        if len(trainings) > 1:
+        if len(trainings) > 1 and plan.ranks.is_first:
             announce(f"training {number} of {len(waiting)}: {name}")
         with closing(retrain_trainer(plan, architecture)) as trainer:
             trainer.open()
@@ -222,7 +222,7 @@ def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]
                 plan.ranks.wait()
             if plan.ranks.is_first:
                 finish_retrain(plan, trainer, architecture)
-        if len(trainings) > 1:
+        if len(trainings) > 1 and plan.ranks.is_first:
             announce(countdown.line(f"trained {name}"))
     return [_result_path(*training) for training in trainings]
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.trial import TrialState
 
 from hpo.config import SweepConfig
@@ -207,3 +210,17 @@ def test_processes_take_distinct_trials(
         worker.stdin.flush()
     claimed = Counter(number for one in workers for number in one.communicate()[0].split())
     assert claimed == Counter(map(str, range(trials)))
+
+
+def test_a_heartbeat_that_fails_once_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna's thread would end with its error, and the trial be taken for dead."""
+    storage = open_storage(f"sqlite:///{tmp_path / 'study.db'}", 10, 1)
+
+    def busy(self: RDBStorage, trial_id: int) -> None:
+        raise StorageInternalError("database is locked")
+
+    monkeypatch.setattr(RDBStorage, "record_heartbeat", busy)
+    assert isinstance(storage, BaseHeartbeat)
+    storage.record_heartbeat(0)

@@ -111,7 +111,7 @@ def counted_step(
 
 
 def pretended_mix(estimator: str, slots: int, candidates: int) -> Mix:
-    """A mix of as many candidates a slot as an estimator computes, each in turn."""
+    """A mix of as many candidates a slot as alpha's estimator computes, each in turn."""
     count = min(HARD.get(estimator) or candidates, candidates)
     weight = torch.ones((), device=META, requires_grad=True)
     return [[((slot + k) % candidates, weight) for k in range(count)] for slot in range(slots)]

@@ -184,6 +184,7 @@ def lines_of(plan: "RunPlan", card: Card) -> Iterator[str]:
     """What a step takes, and how long an experiment's parts take."""
     from model import layout_letters
     from nas.derivation import PLACING
+    from nas.search.config import HARD
     from nas.search.plan import ALPHA_PASS, TRAINING
     from pipeline.derive import reference_layout, request_of
 
@@ -209,9 +210,12 @@ def lines_of(plan: "RunPlan", card: Card) -> Iterator[str]:
         f"at least {1e3 * step_s:,.3g} ms (alone {each}): at most {tokens / step_s:,.0f} "
         f"tokens/s, bound by {max(alone, key=lambda name: alone[name])}"
     )
+    # Of what a hard estimator draws the weights' own step computes one candidate.
+    one = config.alpha.data != "shared" and config.weights_estimator in HARD
+    drawn = "single_path" if one else config.weights_estimator
     pair = [
         _step(plan, plan.slots, config.optimiser, name)
-        for name in dict.fromkeys((config.weights_estimator, config.alpha_estimator))
+        for name in dict.fromkeys((drawn, config.alpha_estimator))
     ]
     moves = len(search.alpha_steps) if config.alpha_learns and config.alpha.data != "shared" else 0
     search_s = search.steps * seconds(pair[0], card)[0]

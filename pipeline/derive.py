@@ -109,6 +109,7 @@ def derivation(
             f"({layout_letters(derived.layout)}), at least {config.least_context} were asked for; "
             "give less, or another method"
         )
+    derived = derived.marked()
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
     name, words, caveats = _name(config, seeds, derived), None, derived.evidence.caveats
@@ -284,12 +285,10 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
     derived = derivation.derived
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
-    chosen = layout_letters(derived.layout)  # not the first, where that exceeded the budget
-    trained = [row | {"answer": "yes" * (row["layout"] == chosen)} for row in derived.trained]
     tables = {
-        "": considered_rows(derived.considered) or trained,
+        "": considered_rows(derived.considered) or derived.trained,
         "-front": derived.front,
-        "-subsets": sorted(derived.subsets, key=lambda row: row["layout"] != chosen),
+        "-subsets": derived.subsets,
         "-blocks": derived.prices,
     }
     for end, rows in tables.items():

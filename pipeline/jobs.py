@@ -89,6 +89,8 @@ def run_job(job: Job, stop: StopRequest, environment: Mapping[str, str]) -> None
             scripts.remove("derive")
         else:
             choice.unlink()
+    if not scripts:
+        return
     write_whole(file, text)
     arguments = job.arguments or ("--run", str(job.folder))
     path = os.pathsep.join([str(_PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])

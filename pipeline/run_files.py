@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from data import Tokenizer, load_tokenizer
 from model.architecture import MODEL, check_model_folder
 from pipeline.cli import INTERPRETER_IN_FILES, is_run_folder, resume_command
-from utils.files import read_object, read_rows, why_not_ours, write_whole
+from utils.files import append_line, read_object, read_rows, why_not_ours, write_whole
 
 if TYPE_CHECKING:
     from model import Architecture
@@ -86,8 +86,10 @@ def record_command(plan: "RunPlan") -> None:
     }
     path = plan.run_dir / COMMANDS
     if plan.ranks.is_first and row not in (rows := read_rows(path)):
-        # Whole: behind a line that a full disk has torn a further one would be lost with it.
-        write_whole(path, "".join(json.dumps(each) + "\n" for each in [*rows, row]))
+        if path.exists() and not path.read_bytes().endswith(b"\n"):
+            # Behind a line that a full disk has torn a further one would be lost with it.
+            write_whole(path, "".join(json.dumps(each) + "\n" for each in rows))
+        append_line(path, json.dumps(row))
 
 
 def run_folders(run_dir: Path) -> Callable[[Path], bool]:

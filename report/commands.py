@@ -1,7 +1,6 @@
 """Commands of a run as shell lines, the machine that they ran on, and those that are left."""
 
 import os
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,8 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     """Commands that are left to do with the run, the next one first."""
     folder = _shown(run_folder)
     shown = shlex.quote(folder)
-    searched, made = seed_folders(run_folder / "search"), _chosen(run_folder)
+    searched = [one for one in seed_folders(run_folder / "search") if (one / "pi.csv").exists()]
+    made = _chosen(run_folder)
     chosen, seeds = str(made.get("name", "")), [seed_of(one) for one in searched]
     trained = [run_folder / "retrain" / chosen] if chosen else run_folder.glob("retrain/*")
     several = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
@@ -42,7 +42,7 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
         commands.append(f"{_compared(run_folder) or f'python compare.py {shown}'} --seeds 0,1,2")
     read = made.get("provenance", {}).get("search_seed")
     # The unit of replication is the search run.
-    if several and read and read.split(", ") != [*map(str, seeds)]:
+    if several and read and {*read.split(", ")} != {*map(str, seeds)}:
         commands.append(f"python derive.py {shown}{several}")
     elif searched and len(seeds) < _ENOUGH_SEEDS:
         seed = seeds[-1] + 1
@@ -61,7 +61,10 @@ def _compared(run_folder: Path) -> str:
     """The last comparison as it was given, but for its seeds; empty where there was none."""
     given = [row["command"] for row in read_rows(run_folder / "commands.jsonl")]
     last = next((one for one in reversed(given) if "compare.py" in one), "")
-    return re.sub(r" --seeds[ =]\S+", "", last)
+    words = shlex.split(last, comments=True)
+    if "--seeds" in words:
+        del words[(at := words.index("--seeds")) : at + 2]
+    return shlex.join(words)
 
 
 def _shown(run_folder: Path) -> str:

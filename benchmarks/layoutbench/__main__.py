@@ -47,6 +47,7 @@ from benchmarks.layoutbench.regret import (
 )
 from benchmarks.layoutbench.replay import contest_text, read_tables, replay_all
 from benchmarks.layoutbench.searches import (
+    PROPOSALS,
     REGRET_FILE,
     Proposal,
     propose_within,
@@ -252,9 +253,9 @@ def propose(arguments: argparse.Namespace) -> int:
     with stop.listening():
         how = {"workers": arguments.workers, "stop": stop}
         jobs = search_all(plan.experiment, plan.run_dir, arguments.seeds, ("search",), **how)
-    path = propose_within(plan, jobs, arguments.within)
-    claim_key(path.with_suffix(".json"), key_of(plan.experiment, plan.inputs()))
-    print(f"proposals: {path}")
+    key = (plan.run_dir / PROPOSALS).with_suffix(".json")
+    claim_key(key, key_of(plan.experiment, plan.inputs()))
+    print(f"proposals: {propose_within(plan, jobs, arguments.within)}")
     return 0
 
 

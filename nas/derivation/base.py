@@ -6,7 +6,7 @@ A choice is the index of a candidate for each slot.
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from model import (
     Layout,
     Network,
     block_options,
+    layout_letters,
     network_from,
     reads_context,
 )
@@ -217,6 +218,13 @@ class Derived:
     front: Sequence[Row] = ()
     subsets: Sequence[Row] = ()
     prices: Sequence[Row] = ()
+
+    def marked(self) -> "Derived":
+        """The same, whose tables say which layout is the answer; a budget may refuse the first."""
+        letters = layout_letters(self.layout)
+        trained = [row | {"answer": "yes" * (row["layout"] == letters)} for row in self.trained]
+        subsets = sorted(self.subsets, key=lambda row: row["layout"] != letters)
+        return replace(self, trained=trained, subsets=subsets)
 
 
 def derived_by(

@@ -110,10 +110,10 @@ class SearchConfig(Section):
     estimator: Literal["auto", Estimator] = Field(
         default="auto",
         description="How candidates enter a step. soft, dirichlet: all, mixed by a sample. "
-        "straight_through: all computed, one used. single_path: only the sampled one. two_path: "
-        "two computed, the first used. spos: one drawn uniformly, alpha untrained unless "
-        "alpha.estimator is given. auto: spos for the weights, soft for alpha (soft for both with "
-        "alpha.data shared), the best measured (docs/layoutbench.md).",
+        "straight_through: one used, all computed for alpha. single_path: only the sampled one. "
+        "two_path: the first used, two computed for alpha. spos: one drawn uniformly, alpha "
+        "untrained unless alpha.estimator is given. auto: spos for the weights, soft for alpha "
+        "(soft for both with alpha.data shared), the best measured (docs/layoutbench.md).",
     )
     resample_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto",

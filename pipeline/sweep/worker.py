@@ -9,9 +9,10 @@ import socket
 import statistics
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from pathlib import Path
@@ -46,6 +47,7 @@ from utils.screen import announce
 DONE, USELESS = 0, 2
 # The first word of a run in its trial's log, of which the sweep shows that line.
 BEGINS = "begins"
+_POLL_S = 1.0
 
 
 def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) -> None:
@@ -127,7 +129,8 @@ class Objective:
                     trial.set_user_attr("runs", same.user_attrs["runs"])
                     trial.set_user_attr(REASON, f"as trial {number_of(same)}")
                     return same.values
-                with locked(folder, wait=True):
+                self._wait_for(folder)
+                with locked(folder):
                     return self._run_seeds(trial, values, folder)
         except (Stopped, KeyboardInterrupt):
             set_aside(trial)
@@ -135,6 +138,14 @@ class Objective:
         except Exception as error:
             trial.set_user_attr(REASON, _reason(error))
             raise
+
+    def _wait_for(self, folder: Path) -> None:
+        """Wait while a worker that was taken for dead has the trial's folder."""
+        while True:
+            _go_on(self.stop)
+            with suppress(ValueError), locked(folder):
+                return
+            time.sleep(_POLL_S)
 
     def _run_seeds(
         self, trial: optuna.Trial, values: Mapping[str, Any], folder: Path

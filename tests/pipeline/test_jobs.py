@@ -56,7 +56,7 @@ def test_what_a_finished_run_chose_is_not_chosen_again(
     monkeypatch.setattr(jobs.subprocess, "Popen", started)
     chosen = tmp_path / "architecture.json"
     # An architecture beside no experiment is one to train: its job does not derive.
-    for scripts in (("retrain",), jobs.SCRIPTS, jobs.SCRIPTS):
+    for scripts in (("retrain",), jobs.SCRIPTS, jobs.SCRIPTS, ("derive",)):
         chosen.touch()
         experiment = load_experiment(experiment_file, [])
         jobs.run_job(Job("one", experiment, scripts, tmp_path), StopRequest(), {})

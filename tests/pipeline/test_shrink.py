@@ -273,7 +273,7 @@ def test_the_chosen_subset_stands_first_though_a_nearer_one_exceeded_the_budget(
     plan, letters = plan_with(), ["a d a i", "i d a d", "a i a d"]
     layout = parse_layout(letters[1], plan.candidates)
     rows = [{"layout": text} for text in letters]
-    found = Derived(layout, Evidence(method="shrink"), subsets=rows)
+    found = Derived(layout, Evidence(method="shrink"), subsets=rows).marked()
     choose(Derivation(architecture_of(plan, found, "x"), found), plan.experiment, plan.run_dir)
     table = (plan.run_dir / "architectures/x-subsets.csv").read_text().splitlines()
     assert table == ["layout", letters[1], letters[0], letters[2]]

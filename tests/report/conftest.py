@@ -92,6 +92,7 @@ class Maker:
         """Files of a search, and stand-ins for the figures `drawn`, which take long to draw."""
         folder = self.run / "search" / f"seed-{seed}"
         self.pi_file(folder, **sizes)
+        (folder / "pi.csv").touch()
         self.metrics_file(folder)
         (folder / "experiment.yaml").write_text(
             "data: {corpus: pydoc-topics}\nsearch: {steps: 60, estimator: soft}\n"

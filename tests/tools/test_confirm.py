@@ -62,6 +62,7 @@ def test_the_verdict_is_that_of_the_paired_interval(
         ("{kind: bytes}", LOSSY, [], "other: data.tokenizer: it does not give the text back"),
         ("n_blocks: 4", "n_blocks: 3", SET_LOSSY, "data.tokenizer: it does not give the text"),
         ("seeds: [0]", "seeds: [1]", [], "other and tiny are the same experiment"),
+        ("n_blocks: 4", "n_blocks: 3", ["--set", "derive.searches=[0,1]"], "derive.searches: each"),
     ],
 )
 def test_experiments_that_cannot_be_compared_are_refused(

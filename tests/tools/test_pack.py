@@ -62,6 +62,8 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
         write_training(run, experiment_file, name, 0)
     write_training(run, experiment_file, "layout-aa", 3)
     (run / "architecture.json").write_text('{"kind": "dense", "commit": "c0ffee"}')
+    (run / TRAINED).parent.mkdir(parents=True)
+    (run / TRAINED).write_text('{"nats": 1.0}')
     rows = [
         {"name": name, "nats_per_token": 1.5, "latency_ms": 3.0, "equal": equal}
         for name, equal in ((CHOSEN, "FLOPs latency"), (RIVAL, ""))
@@ -150,6 +152,7 @@ def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
+TRAINED = "trainings/full/ad/seed-1001/retrain/layout-ad/seed-1001/result.json"
 METRICS, RESULT = "search/seed-0/metrics.jsonl", f"retrain/{CHOSEN}/seed-0/result.json"
 PI, LAYOUT, TABLE = "search/seed-1/pi.npz", "architecture.json", "comparison.csv"
 WEIGHTS = f"retrain/{CHOSEN}/seed-0/model/model.safetensors"
@@ -252,12 +255,13 @@ def test_a_result_that_differs_is_named_with_its_first_difference(
 def test_what_is_missing_is_named_with_the_commands(
     remade: Path, archive: Path, capsys: Capture
 ) -> None:
+    (remade / TRAINED).unlink()
     (remade / RESULT).unlink()
     (remade / LAYOUT).unlink()  # which not every command derives again
     code, lines = checked(remade, archive, capsys)
     assert code == 1
     assert lines[1:3] == ["python search.py x.yaml --seeds 0,1", "python derive.py r"]
-    assert lines[5:] == [f"{RESULT}: is missing here"]
+    assert lines[5:] == [f"{name}: is missing here" for name in (TRAINED, RESULT)]
     shutil.rmtree(remade)
     code, lines = checked(remade, archive, capsys)
     assert code == 1

@@ -119,22 +119,17 @@ def test_a_table_is_weighed_and_methods_are_replayed_on_it(
     experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     tables, run = write_tables(experiment_file, tmp_path), tmp_path / "replay"
-    regret = [
-        "regret",
-        *tables[:2],
-        "--among",
-        tables[1],
-        "--trainings",
-        "16",
-        "--layouts",
-        "aaaa",
-        "aaad",
-    ]
+    regret = ["regret", *tables[:2], "--trainings", "16", "--layouts", "aaaa", "aaad"]
     assert layoutbench.main(regret) == 0
     said = capsys.readouterr().out
     assert "random search, 16 trainings: regret " in said
     assert "n = 2: aaaa 0.0000, aaad 0.0200" in said
     assert "layout 'aaa' is not among" in refused(layoutbench.main, capsys, *regret, "aaa")
+    few = tmp_path / "few.csv"
+    rows = [row for row in Path(tables[1]).read_text().splitlines() if row[:3] in ("lay", "aaa")]
+    few.write_text("\n".join(rows) + "\n")
+    assert layoutbench.main([*regret[:3], "--trainings", "1", "--among", str(few)]) == 0
+    assert capsys.readouterr().out.startswith("2 layouts, ")
 
     path = tmp_path / "proposals.csv"
     path.write_text(

@@ -14,7 +14,7 @@ from hpo.study import REASON
 from model import Architecture
 from pipeline.experiment import load_experiment
 from pipeline.layout_scores import load_supernet
-from pipeline.sweep.plan import sweep_of
+from pipeline.sweep.plan import identity, sweep_of
 from pipeline.sweep.worker import Failed, Objective, Pruning, run_one, run_seed
 from tests.data.models import given_model
 from tests.pipeline.conftest import plan_of
@@ -96,6 +96,13 @@ def test_settings_that_were_trained_before_are_not_trained_again(
     assert (first.user_attrs.get(REASON), second.user_attrs[REASON]) == (None, "as trial 0")
     assert [path.name for path in sweep.trial(1).iterdir()] == ["trial.log"]
     assert not list(sweep.run.rglob("retrain")), "no objective asks for it"
+
+
+def test_times_of_another_batch_are_another_sweeps(experiment_file: Path, tmp_path: Path) -> None:
+    file = add_sweep(experiment_file, trials=1)
+    batches = [load_experiment(file, [f"costs.batch={batch}"]) for batch in (1, 64)]
+    one, other = (identity(sweep_of(experiment, tmp_path)) for experiment in batches)
+    assert one != other
 
 
 def test_a_worker_whose_trial_was_taken_for_dead_goes_on(

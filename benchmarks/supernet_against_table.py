@@ -49,6 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, help="of validation, for scores (default: all)")
     parser.add_argument("--passes", type=int, default=60, help="of training text, for gradients")
     arguments = parser.parse_args(argv)
+    with cli.user_errors():
+        show(arguments)
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print all of it."""
     plans = [_plan(arguments, run) for run in arguments.runs]
     plan, table = plans[0], read_table(arguments.table)
     nats, flops = table.mean_nats("test"), {row.layout: row.flops_per_token for row in table.rows}
@@ -71,7 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         error = gradient_PL.std(0, ddof=1).max() / len(gradient_PL) ** 0.5
         words = f"d loss / d alpha of the first, {name} (se {error:.4f})"
         print(_row(words, gradient_PL.mean(0)), flush=True)
-    return 0
 
 
 def _plan(arguments: argparse.Namespace, run: Path) -> RunPlan:

@@ -153,7 +153,7 @@ def _after(results: Mapping[str, Results], chosen: str) -> str:
     """How long the child of a parent was trained, where that is known; else nothing."""
     tokens = results[PARENT][0]["tokens"] if PARENT in results else None
     share = results[chosen][0]["tokens"] / tokens if tokens else 0.0
-    return f", after {share:.0%} more of the parent's tokens, which it did not get" if share else ""
+    return f", after {share:.0%} more training, which the parent did not get" if share else ""
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:

@@ -129,7 +129,7 @@ def read_layout(path: Path) -> Layout:
     # A label that a budget made narrower has no pi of its own.
     pis = zip(evidence.get("pi") or [{}] * len(labels), labels, strict=True)
     pi_L = tuple(pi_C.get(label) for pi_C, label in pis)
-    times = [f"{one['name']} measured: {one['ms'] / one['most_ms']:.0%} of that" for one in
+    times = [f"{one['name']} measured at {one['ms'] / one['most_ms']:.0%} of it" for one in
              costs.get("times") or ()]  # fmt: skip
     budget = [f"budget: {evidence['budget']}", *times] if evidence.get("budget") else []
     return Layout(

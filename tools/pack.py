@@ -31,12 +31,8 @@ _LEFT_OUT = {"tensorboard", "wandb", "jobs"}
 # Results, in the order in which a run writes them: the first difference is then a cause.
 _PHASES = ("search/", "trainings/", "shrink.", "architecture", "retrain/", "model/", "comparison.")
 _RESULTS = (".npz", ".csv", ".json", ".jsonl", "/model.safetensors")
-_DUE = (
-    "search/",
-    "trainings/",
-    "retrain/",
-    "comparison.",
-)  # not every command derives a layout again
+# Not every command derives a layout again.
+_DUE = ("search/", "trainings/", "retrain/", "comparison.")
 _OF_THE_MACHINE = ("environment.json", "key.json")
 # What was measured, or says with which commit.
 _TIMES = {

@@ -116,20 +116,18 @@ def search_flops(
     From the forward FLOPs per token of each candidate, and of the rest, which is embedding and
     softmax. A drawn candidate counts as the mean of all; the weights' own pass computes one.
     """
-    mean = sum(candidate_flops) / len(candidate_flops)
+    mean, estimator = sum(candidate_flops) / len(candidate_flops), plan.config.weights_estimator
 
-    def forward(estimator: str, most: int | None = None) -> float:
-        drawn = most if most and estimator in HARD else HARD.get(estimator)
+    def forward(drawn: int | None) -> float:
         if drawn is None:
             return rest + slots * sum(candidate_flops)
         return rest + slots * min(drawn, len(candidate_flops)) * mean
 
     def passes(step: int) -> float:
-        if plan.config.alpha.data == "shared":
-            return TRAINING * forward(plan.config.weights_estimator)
-        weights = TRAINING * forward(plan.config.weights_estimator, most=1)
-        if not plan.alpha_due(step):
+        drawn, shared = HARD.get(estimator), plan.config.alpha.data == "shared"
+        weights = TRAINING * forward(1 if estimator in HARD and not shared else drawn)
+        if shared or not plan.alpha_due(step):
             return weights
-        return weights + ALPHA_PASS * forward(plan.config.alpha_estimator)
+        return weights + ALPHA_PASS * forward(HARD.get(plan.config.alpha_estimator))
 
     return [passes(step) for step in range(plan.steps)]

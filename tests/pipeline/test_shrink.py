@@ -362,7 +362,7 @@ def test_a_child_is_compared_with_its_parent_and_other_subsets(
     chosen = table["rows"][0]["name"]
     assert chosen == "shrink-flops0.6x"
     assert table["reference"] == "parent"
-    assert table["saving"].endswith(", after 48% more of the parent's tokens, which it did not get")
+    assert table["saving"].endswith(", after 48% more training, which the parent did not get")
     assert len({row["layout"] for row in table["rows"]}) == len(rows) >= 4
     for name, row in rows.items():
         assert name == "parent" or row["flops_per_token"] <= rows[chosen]["flops_per_token"] * 1.001

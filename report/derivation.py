@@ -96,11 +96,12 @@ def trainings_figure(trainings: Trainings) -> Figure:
         axes: Axes = grid[0, 0]
         steps_N2 = stairs(flops_N, best_N)
         axes.plot(*steps_N2.T, color=HUES["front"], linewidth=1.2)
-        best = "expected to be best" if trainings.probed else "best"
-        of = " of what it is above the chosen" if trainings.probed else ""
+        best = "best for its FLOPs ± 1 sd"
+        if trainings.probed:
+            best = "expected best ± 1 sd beside the chosen"
         axes.errorbar(flops_N, best_N, yerr=(best_N - low_N, high_N - best_N), fmt="s",
                       color=HUES["front"], markersize=5, elinewidth=1, zorder=1,
-                      label=f"{best} for its FLOPs ± 1 sd{of}")  # fmt: skip
+                      label=best)  # fmt: skip
         axes.plot(x_F, y_F, "o", color=HUES["baseline"], markersize=5, label="trained in full")
         axes.plot(x_F[:1], y_F[:1], "*", color=HUES["chosen"], markersize=13, label="chosen layout")
         axes.set_xlim(limits(np.concatenate([flops_N, x_F]), 0.12))
@@ -142,7 +143,7 @@ def trainings_section(trainings: Trainings) -> html.Section:
     note = (
         f"{halves} trainings of half length chose what to try. Full trainings of the best, with "
         "the same fresh seeds for all, decided. The front is what the regression expects of "
-        "layouts, most of which were never trained."
+        "layouts, most of which were never trained; its bars are of the difference from the chosen."
         if trainings.probed
         else "All hand-written layouts, and those of a search where there was one, were trained "
         "with one seed. The best were trained with the other seeds too, and these decided."

@@ -132,7 +132,7 @@ def _places(axes: Axes, values: Sequence[object], known: BaseDistribution) -> np
         axes.set_xscale("log")
         span = known.high / known.low
         log = LogLocator(subs=(1, 2, 5) if span < 200 else (1,), numticks=8)
-        axes.xaxis.set_major_locator(MaxNLocator(4) if span < 10 else log)
+        axes.xaxis.set_major_locator(MaxNLocator(3) if span < 4 else log)
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         whole = isinstance(known, IntDistribution)

@@ -33,7 +33,7 @@ from model import Architecture, Candidate, LanguageModel, load_model
 from pipeline import cli
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
-from pipeline.run_files import read_model_folder
+from pipeline.run_files import read_model_folder, result_of_model
 from training.run_dir import commit
 from utils.files import read_object, write_whole
 
@@ -74,7 +74,10 @@ def measure(arguments: argparse.Namespace) -> None:
         known = check_key(arguments.json, ways, "give another --json")
     content: dict[str, Any] = {**known, **ways, "commit": commit()}
     for folder in arguments.models:
-        saved, result = read_model_folder(folder), read_object(folder / "result.json")
+        saved, path = read_model_folder(folder), result_of_model(folder)
+        if path is None:
+            raise ValueError(f"{folder}: no result.json in or above it; give a trained model")
+        result = read_object(path)
         check_sizes(saved.architecture, experiment.model.d_model, plan.candidates)
         letters = saved.architecture.letters().replace(" ", "").rstrip("i")
         name, seed = f"{letters}, {result['steps']} steps", str(result["seed"])

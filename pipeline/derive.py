@@ -163,6 +163,7 @@ def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Req
         search_steps=plan.search_steps,
         alpha_learned=plan.experiment.search.alpha_learns,
         tie_blocks=plan.sizes["tie_blocks"],
+        token_shift=plan.experiment.model.token_shift,
         limits=context_limit(plan.candidates, len(plan.slots), config.least_context),
     )
 

@@ -105,8 +105,7 @@ class RunPlan:
 
     def network(self, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
         """A language model with these candidates in its slots."""
-        dropout = self.experiment.model.dropouts()
-        return LanguageModel(slots, **self.sizes, dropout=dropout)
+        return LanguageModel(slots, **self.sizes, dropout=self.experiment.model.dropouts())
 
     def supernet(self) -> LanguageModel:
         """The network in which every slot holds all candidates, on the device."""

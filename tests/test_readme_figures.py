@@ -286,9 +286,24 @@ def replayed() -> Claims:
     against = ("finals", "random search")
     yield FOUND, *at(wide, *against), *at(tight, *against)
     yield FOUND, *at(tight, "predictor")
+    by_recipe = record("layoutbench2_recipe_replay.json")["budgets"]["0.5x"]["methods"]
+    shifted = {name: f"{one['regret_nats']:.3f}" for name, one in by_recipe.items()}
     for words in ("predictor", "random search", "`trained`, no search", "`trained` after a search"):
         regrets = (at(within, called[words])[0] for within in budgets)
-        yield "docs/choosing.md", words, *regrets
+        yield "docs/choosing.md", words, *regrets, shifted[called[words]]
+    yield FOUND, *(shifted[name] for name in against)
+    yield LAYOUTBENCH, *(shifted[name] for name in (*against, "search, finals", "predictor"))
+
+
+def dense_first() -> Claims:
+    """A layout that begins with a feed-forward block, beside the whole one and the cut one."""
+    trained = trained_of("recipe_dense_first_arms", "recipe_dense_first.csv", "recipe_headline.csv")
+    one = trained["dense first 0.65x"]
+    ms = record("recipe_dense_first_times.json")["latency"]["median_ms"]
+    than = [beside(one, trained[of]) for of in ("interleaved", "cut 0.65x")]
+    shares = [f"{ms[of] / ms['interleaved']:.2f}x" for of in (one.arm.name, "cut 0.65x")]
+    for page in (README, FOUND):
+        yield page, f"`{one.layout}`", *than, *shares
 
 
 def steps() -> Claims:
@@ -399,8 +414,8 @@ def dropout_by_default() -> Claims:
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
     headline, plain_headline, headline_on_another_text, shrunk, copied, more_kinds, recalled,
-    demo, ranked, searched, replayed, steps, taught_steps, other_times, predicted_times,
-    speeds_of_kinds, worth_of_kinds, dropout_by_default,
+    demo, ranked, searched, replayed, dense_first, steps, taught_steps, other_times,
+    predicted_times, speeds_of_kinds, worth_of_kinds, dropout_by_default,
 )  # fmt: skip
 
 

@@ -134,6 +134,7 @@ class Request:
         foresee: is told what they will train at most, as `Trainings` is.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
         tie_blocks: slots so many apart share their weights; None: none do.
+        token_shift: whether blocks read half of the token before, dense ones too.
         parent: the trained model that shrinks, for the method that asks for it.
     """
 
@@ -148,6 +149,7 @@ class Request:
     foresee: Callable[[str, int, int], None] = lambda words, half, full: None
     alpha_learned: bool = True
     tie_blocks: int | None = None
+    token_shift: bool = False
     limits: tuple[Limit, ...] = ()
     parent: "Parent | None" = None
 

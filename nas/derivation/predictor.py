@@ -193,6 +193,7 @@ PROBE_SEED = 0
 _PROPOSED = 2
 # Where rules and proposals are fewer, others make up for them.
 _LEAST_DESIGN = 4
+_DESIGN = ("spread", "early", "after dense", "last")
 _DEFAULT = TrainingsConfig()
 
 
@@ -310,7 +311,7 @@ def rules_of_design(space: Space) -> list[int]:
     """Rules with few and with many attention blocks, a mirror, and what a search proposes.
 
     Attention first with the least, the most and two numbers of attention blocks between; with the
-    middle number spread, early and last; every rule of further kinds.
+    middle number spread, early or after dense, and last; every rule of further kinds.
     """
     first = "attention blocks first: "
     counts = sorted(int(n.removeprefix(first)) for n in space.rules if n.startswith(first))
@@ -320,7 +321,7 @@ def rules_of_design(space: Space) -> list[int]:
         places = [0, round(last / 3), round(2 * last / 3), last]
         names = [
             *(f"{first}{counts[place]}" for place in places),
-            *(f"attention blocks {rule}: {middle}" for rule in ("spread", "early", "last")),
+            *(f"attention blocks {rule}: {middle}" for rule in _DESIGN),
             *names,
         ]
     chosen = [space.rules[name] for name in names if name in space.rules]

@@ -8,6 +8,8 @@ first: all attention, then all dense (a sandwich without a middle, Press et al. 
     1911.03864).
 spread: attention spread evenly; half of the blocks, rounded up, make it `interleaved`.
 early: attention spread over the first two thirds (PAR, Mandava et al. 2020, arXiv 2009.04534).
+after dense, in the place of early with `model.token_shift`, by which dense blocks mix tokens too:
+    one dense block, then attention spread over the rest (benchmarks/records/dense_first.md).
 last: the mirror of first.
 
 Whatever their number, `interleaved` in turn, cut to what the limits leave of it.
@@ -35,16 +37,22 @@ def _early(attention: int, blocks: int) -> set[int]:
     return {number * reach // attention for number in range(attention)}
 
 
+def _spread(attention: int, blocks: int) -> set[int]:
+    return {-(-number * blocks // attention) for number in range(attention)}
+
+
 # By rule where so many attention blocks of all blocks stand.
 PLACES: Mapping[str, Callable[[int, int], set[int]]] = {
     "attention blocks first": lambda attention, blocks: set(range(attention)),
-    "attention blocks spread": lambda attention, blocks: {
-        -(-number * blocks // attention) for number in range(attention)
-    },
+    "attention blocks spread": _spread,
     "attention blocks early": _early,
+    "attention blocks after dense": lambda attention, blocks: {
+        1 + place for place in _spread(attention, blocks - 1)
+    },
     "attention blocks last": lambda attention, blocks: set(range(blocks - attention, blocks)),
 }
 
+_IF_SHIFTED, _IF_NOT = "attention blocks after dense", "attention blocks early"
 CUT = "interleaved, cut"
 # Rules of a further kind, by the first words of their names.
 KIND_RULES = ("interleaved ", "hybrid ")
@@ -57,13 +65,16 @@ def rows_of_rules(
     attention: int | None,
     dense: int | None,
     lengths: Sequence[int],
+    *,
+    token_shift: bool = False,
 ) -> Named:
     """What rules make of kinds that have these names, as rows of kinds, in all of these lengths.
 
     The longest row of a name, which stands for the rule, comes last.
     """
     if attention is not None and dense is not None:
-        for count, rule in product(range(1, max(lengths, default=0)), PLACES):
+        rules = [rule for rule in PLACES if rule != (_IF_NOT if token_shift else _IF_SHIFTED)]
+        for count, rule in product(range(1, max(lengths, default=0)), rules):
             for blocks in lengths:
                 if count < blocks:
                     places = PLACES[rule](count, blocks)

@@ -44,7 +44,9 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     some: Iterable[Choice]
     if not listed:
         names, mixing = {k: labels[k] for k in adding}, [adding[n] for n in mixes]
-        of_rules = rows_of_rules(names, mixing, attention, dense, lengths)
+        of_rules = rows_of_rules(
+            names, mixing, attention, dense, lengths, token_shift=request.token_shift
+        )
         drawn = _drawn([*adding, *([] if idle is None else [idle])], slots, request.config.seed)
         some = chain((padded(row) for _, row in of_rules), drawn)
     elif tied:  # the place of what adds nothing counts
@@ -75,7 +77,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
         proposed=tuple(range(kept)),
     )
     a, d = (None if k is None else adding.index(k) for k in (attention, dense))
-    return replace(space, rules=rules_of(space, a, d, mixes))
+    return replace(space, rules=rules_of(space, a, d, mixes, token_shift=request.token_shift))
 
 
 def _drawn(numbers: Sequence[int], slots: int, seed: int) -> Iterator[Choice]:
@@ -87,13 +89,18 @@ def _drawn(numbers: Sequence[int], slots: int, seed: int) -> Iterator[Choice]:
 
 
 def rules_of(
-    space: Space, attention: int | None, dense: int | None, mixes_tokens: Sequence[int] = ()
+    space: Space,
+    attention: int | None,
+    dense: int | None,
+    mixes_tokens: Sequence[int] = (),
+    *,
+    token_shift: bool = False,
 ) -> dict[str, int]:
     """The networks that rules name, as "RULE COUNT" or "RULE KIND", the longest of each.
 
     COUNT is the number of attention blocks; kinds are given by their numbers.
     """
     names, lengths = dict(enumerate(space.kinds)), range(2, space.kind_NL.shape[1] + 1)
-    rows = rows_of_rules(names, mixes_tokens, attention, dense, lengths)
+    rows = rows_of_rules(names, mixes_tokens, attention, dense, lengths, token_shift=token_shift)
     found = ((name, space.number_of.get(tuple(row))) for name, row in rows)
     return {name: number for name, number in found if number is not None}

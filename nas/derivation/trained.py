@@ -23,7 +23,7 @@ from nas.derivation.training import (
     training_noise,
 )
 
-# Of all orders of the same blocks the last one, in both tables, whatever their number.
+# Last of all orders of the same blocks by plain recipes; with token shift `after dense` is ahead.
 _LEFT_OUT = "attention blocks last"
 _DEFAULT = TrainingsConfig()
 
@@ -104,9 +104,10 @@ class Trained:
 def trained(request: Request) -> Derived:
     """Train the rules' networks, and a search's best ones, in full; the best of two seeds answers.
 
-    Rules: attention first, spread and early, with every number of attention blocks and as many
-    dense ones as the limits allow. Where a search was made, the `derive.top` networks that `top_k`
-    scores are trained too. Trainings that are there already are not made again.
+    Rules: attention first, spread and early (with token shift after a dense block), with every
+    number of attention blocks and as many dense ones as the limits allow. Where a search was made,
+    the `derive.top` networks that `top_k` scores are trained too. Trainings that are there already
+    are not made again.
 
     Raises:
         ValueError: no network keeps the limits, or no rule is within them and there is no search.

@@ -83,6 +83,19 @@ def test_rules_and_proposals_are_named_where_they_keep_the_limits() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("most_networks", [0, 1000])
+def test_with_token_shift_attention_is_also_spread_after_a_dense_block(
+    most_networks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout_spaces, "MOST_NETWORKS", most_networks)
+    listed = layout_space(request(5, 15.0, token_shift=True))
+    rules = {name: letters(listed, number) for name, number in listed.rules.items()}
+    assert rules["attention blocks after dense: 1"] == "daddd"
+    assert rules["attention blocks after dense: 2"] == "dadad"
+    assert rules["attention blocks after dense: 4"] == "daaaa"
+    assert not any("early" in name for name in rules)
+
+
 def test_further_kinds_have_rules_of_their_own() -> None:
     labels = ("attention", "dense", "short_conv", "persistent", "identity")
     of_labels = {label: 1.0 for label in labels} | {"attention": 2.0, "identity": 0.0}

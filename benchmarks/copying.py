@@ -74,10 +74,7 @@ def measure(arguments: argparse.Namespace) -> None:
         known = check_key(arguments.json, ways, "give another --json")
     content: dict[str, Any] = {**known, **ways, "commit": commit()}
     for folder in arguments.models:
-        saved, path = read_model_folder(folder), result_of_model(folder)
-        if path is None:
-            raise ValueError(f"{folder}: no result.json in or above it; give a trained model")
-        result = read_object(path)
+        saved, result = read_model_folder(folder), training_of(folder)
         check_sizes(saved.architecture, experiment.model.d_model, plan.candidates)
         letters = saved.architecture.letters().replace(" ", "").rstrip("i")
         name, seed = f"{letters}, {result['steps']} steps", str(result["seed"])
@@ -89,6 +86,14 @@ def measure(arguments: argparse.Namespace) -> None:
         content["models"].setdefault(name, {})[seed] = nats
         write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
         print(f"{name}, seed {seed}: " + "  ".join(f"{value:.4f}" for value in nats), flush=True)
+
+
+def training_of(folder: Path) -> dict[str, Any]:
+    """What the training of a model came to."""
+    path = result_of_model(folder)
+    if path is None:
+        raise ValueError(f"{folder}: has no result.json beside it; give a model that retrain wrote")
+    return read_object(path)
 
 
 def check_sizes(architecture: Architecture, d_model: int, candidates: Sequence[Candidate]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.copying import GROUPS, groups_of, nats_by_group
+from benchmarks.copying import GROUPS, groups_of, nats_by_group, training_of
 from benchmarks.keys import claim_key, key_of
 from benchmarks.layout_rows import Commands, Row, rows_of
 from model import load_architecture, load_model
@@ -35,7 +35,6 @@ from pipeline.baselines import entries_of
 from pipeline.experiment import Experiment, dump_experiment, load_experiment, with_settings
 from pipeline.jobs import Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan, set_up
-from pipeline.run_files import result_of_model
 from training.signals import StopRequest
 from utils.files import csv_of, read_object, write_whole
 
@@ -73,7 +72,7 @@ def train(arguments: argparse.Namespace) -> None:
     rows, stop = rows_of(arguments.csv), StopRequest()
     parents = dict[str, tuple[Experiment, Path]]()
     for parent in arguments.parents:
-        seed = str(parent_result(parent)["seed"])
+        seed = str(training_of(parent)["seed"])
         experiment = of_parent(base, parent, arguments.budget)
         run = arguments.run / f"parent-{seed}"
         # What is there is not made again, and does not show its budget.
@@ -95,17 +94,9 @@ def train(arguments: argparse.Namespace) -> None:
         write_whole(arguments.csv, csv_of(rows, COLUMNS))
 
 
-def parent_result(folder: Path) -> dict[str, Any]:
-    """What the training of a parent came to."""
-    path = result_of_model(folder)
-    if path is None:
-        raise ValueError(f"{folder}: has no result.json beside it; give a model that retrain wrote")
-    return read_object(path)
-
-
 def of_parent(base: Experiment, parent: Path, budget: str) -> Experiment:
     """The experiment that shrinks a parent, with the parent's seed."""
-    seed = parent_result(parent)["seed"]
+    seed = training_of(parent)["seed"]
     letters = load_architecture(parent / "architecture.json").letters()
     settings = {
         "run.seed": seed,
@@ -144,7 +135,7 @@ def anew_jobs(
     `chosen` is the layout that goes by this name.
     """
     steps = experiment.retrain.steps
-    whole = parent_result(Path(str(experiment.retrain.start)))["steps"]
+    whole = training_of(Path(str(experiment.retrain.start)))["steps"]
     assert steps is not None
     rate = experiment.retrain.optimiser.lr if lr is None else lr
     jobs = dict[str, Job]()
@@ -195,7 +186,7 @@ class Measure:
 
     def of(self, way: str, model: Path, found: Mapping[str, Any], latency: object) -> Row:
         """The row of one model; what was found elsewhere counts more than its own result."""
-        result = {**parent_result(model), **found}
+        result = {**training_of(model), **found}
         nats = nats_by_group(load_model(model), self._streams, self._group_BT)
         letters = load_architecture(model / "architecture.json").letters().replace(" ", "")
         scores = [result[split]["nats_per_token"] for split in ("valid", "test")]

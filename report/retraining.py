@@ -49,7 +49,8 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
         results += rows
         paths = (seed / "metrics.jsonl" for seed in seeds)
         seen = [read_metrics(path) for path in paths if path.exists()]
-        if seen := [frame for frame in seen if (frame["kind"] == "valid").any()]:
+        # One reading is no curve; the table has it.
+        if seen := [frame for frame in seen if (frame["kind"] == "valid").sum() > 1]:
             metrics[folder.name] = seen
     if not (metrics or results):
         return None

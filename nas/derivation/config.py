@@ -56,7 +56,7 @@ class ShrinkConfig(Section):
         description="Most subsets that are scored; if there are more, a greedy walk chooses which.",
     )
     best: int = Field(
-        default=3,
+        default=1,
         ge=1,
         le=100,
         description="Nearest subsets that are retrained for half of retrain.steps before the "

@@ -97,6 +97,9 @@ def test_report_imports_none_of_our_packages_no_torch_and_no_pyplot():
 
 
 def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypatch):
+    lines = make.retraining("read-once") / "metrics.jsonl"
+    valid = [line for line in lines.read_text().splitlines() if '"valid"' in line]
+    lines.write_text(valid[0] + "\n")
     drawn = []
     monkeypatch.setattr(
         "report.retraining.validation_curves", lambda metrics, name: drawn.append(metrics)
@@ -107,7 +110,7 @@ def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypa
         network = {"network": "n" if name == "other" else "m"}
         path.write_text(json.dumps(json.loads(path.read_text()) | network))
     page = write_report(make.run).read_text()
-    assert list(drawn[0]) == ["argmax-0", "other"]
+    assert list(drawn[0]) == ["argmax-0", "other"]  # one reading is no curve
     assert "layout-ddii and argmax-0 are one network." in page
     assert 'class="text">layout-ddii<' not in page.partition('id="retraining"')[2]
 

@@ -66,9 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(arguments: argparse.Namespace) -> None:
     """Shrink and compare for every parent, then train anew for every one; rows as each is done."""
     base = load_experiment(arguments.experiment, arguments.set)
-    inputs, budget = set_up(base, arguments.run).inputs(), {"budget": arguments.budget}
+    inputs = set_up(base, arguments.run).inputs()
+    # What base.derive says of shrinking itself stands in no other key.
+    how = {"budget": arguments.budget, "shrink": base.derive.shrink.model_dump()}
     key_file = arguments.csv.with_suffix(".json")
-    claim_key(key_file, key_of(base, inputs) | budget, "give another --csv")
+    claim_key(key_file, key_of(base, inputs) | how, "give another --csv")
     rows, stop = rows_of(arguments.csv), StopRequest()
     parents = dict[str, tuple[Experiment, Path]]()
     for parent in arguments.parents:
@@ -76,7 +78,7 @@ def train(arguments: argparse.Namespace) -> None:
         experiment = of_parent(base, parent, arguments.budget)
         run = arguments.run / f"parent-{seed}"
         # What is there is not made again, and does not show its budget.
-        claim_key(run.with_suffix(".json"), key_of(experiment, inputs) | budget)
+        claim_key(run.with_suffix(".json"), key_of(experiment, inputs) | how)
         parents[seed] = experiment, run
         if not any(row["parent"] == seed for row in rows):
             shrink(experiment, run, arguments.workers)

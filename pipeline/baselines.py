@@ -227,27 +227,30 @@ def _baselines(
         return []
     if kind not in (*BASELINES, *DROPS):
         return [(derive(plan, method=kind), None)]
-    wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
+    several = {"permuted": compare.permutations, "random": compare.random_layouts}
+    wanted = (several | {"drop_random": compare.random_layouts}).get(kind, 1)
     taken = frozenset(entry.architecture.network for entry in entries)
     try:
         if kind in DROPS:
-            return _dropping(plan, chosen, kind)
-        baselines = BASELINES[kind](matching(plan, chosen.architecture, taken, wanted))
+            found = _dropping(plan, chosen, kind, wanted)
+        else:
+            baselines = BASELINES[kind](matching(plan, chosen.architecture, taken, wanted))
+            derived = [Derived(one.layout, Evidence(method=one.words)) for one in baselines]
+            found = [
+                (architecture_of(plan, layout, one.name), one.share)
+                for layout, one in zip(derived, baselines, strict=True)
+            ]
     except NoBaseline as error:
         chosen.remark(f"{kind}: {str(error).removeprefix(f'{kind}: ')}")
         return []
-    if len(baselines) < wanted:
-        chosen.remark(f"{kind}: found {len(baselines)} of {wanted}; there are no other networks")
-    return [
-        (
-            architecture_of(plan, Derived(one.layout, Evidence(method=one.words)), one.name),
-            one.share,
-        )
-        for one in baselines
-    ]
+    if len(found) < wanted:
+        chosen.remark(f"{kind}: found {len(found)} of {wanted}; there are no other networks")
+    return found
 
 
-def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architecture, float | None]]:
+def _dropping(
+    plan: RunPlan, chosen: Entry, kind: str, wanted: int
+) -> list[tuple[Architecture, float | None]]:
     """What a rule leaves of the parent of the chosen layout, at no more of the cost."""
     from nas import dropping
 
@@ -259,7 +262,7 @@ def _dropping(plan: RunPlan, chosen: Entry, kind: str) -> list[tuple[Architectur
         layout_of,
         lambda layout: shares.predicted(layout) - 1.0 - ROUNDING,
         [limit.over for limit in shares.request.limits],
-        plan.experiment.compare.random_layouts,
+        wanted,
     )
     layouts = [layout_of(choice) for choice in getattr(dropping, kind)(asked)]
     named = zip(layouts, shares.measured(layouts), strict=True)

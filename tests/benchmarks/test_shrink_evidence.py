@@ -34,16 +34,19 @@ def test_what_one_budget_made_stands_in_no_row_of_another(
     rows = [{"way": "chosen", "layout": "ad"}]
     monkeypatch.setattr(shrink_evidence, "compared_rows", lambda *given: rows)
 
-    def given(budget: str, csv: str, run: str) -> list[Any]:
+    def given(budget: str, csv: str, run: str, best: int = 1) -> list[Any]:
         return ["train", experiment_file, "--parents", parent, "--budget", budget,
-                "--csv", tmp_path / csv, "--run", tmp_path / run]  # fmt: skip
+                "--csv", tmp_path / csv, "--run", tmp_path / run,
+                "--set", f"derive.shrink.best={best}"]  # fmt: skip
 
     assert code_of(shrink_evidence, *given("0.5x", "a.csv", "a")) == 0
     assert code_of(shrink_evidence, *given("0.5x", "a.csv", "a")) == 0
-    for csv, run in (("a.csv", "b"), ("b.csv", "a")):
-        assert "budget is 0.5x, now 0.8x" in refused(
-            shrink_evidence, capsys, *given("0.8x", csv, run)
-        )
+    for budget, best, said in (
+        ("0.8x", 1, "budget is 0.5x, now 0.8x"),
+        ("0.5x", 3, "best is 1, now 3"),
+    ):
+        for csv, run in (("a.csv", "b"), (f"{best}.csv", "a")):
+            assert said in refused(shrink_evidence, capsys, *given(budget, csv, run, best))
 
 
 def test_trainings_anew_have_folders_of_their_rates_and_no_weights_of_the_parent(

@@ -336,6 +336,12 @@ def test_what_rules_leave_of_a_parent_are_trainings_of_their_own(
     assert found["i i a d"].kinds[:2] == ["drop_first", "layout"]
     assert found["i i a d"].share == 1.0
     assert sum("drop_random" in entry.kinds for entry in entries) == 3
+    assert not any("drop_random: " in remark for remark in entries[0].remarks)
+    many = plan_of(
+        experiment_file, folder, *texts, "compare.seeds=[0]", "compare.random_layouts=99"
+    )
+    (remark,) = (one for one in entries_of(many)[0].remarks if "drop_random: " in one)
+    assert "of 99; there are no other networks" in remark
     names = [entry.architecture.name for entry in found.values()]
     assert sorted(path.name for path in (folder / "retrain").iterdir()) == sorted(names)
     name = found["i i a d"].architecture.name

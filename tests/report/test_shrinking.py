@@ -57,6 +57,13 @@ def test_the_section_has_the_first_subsets_and_says_how_many_there_are(folder: P
         assert f">{cell}</t" in rows[0]
 
 
+def test_without_recoveries_before_the_choice_their_column_is_not_there(folder: Path) -> None:
+    (folder / "architectures/s-subsets.csv").write_text(HEAD + ROW.replace("3.25", "") * 20)
+    section = shrinking_section(folder)
+    assert section is not None
+    assert "alidation" not in section.body
+
+
 def test_where_nothing_shrank_there_is_no_section(folder: Path) -> None:
     (folder / "architectures/s-subsets.csv").unlink()
     assert shrinking_section(folder) is None

@@ -5,7 +5,7 @@ The rules stand in nas/derivation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -116,6 +116,13 @@ class Matching:
 def is_equal(share: float) -> bool:
     """Whether a cost is that of the chosen layout, but for the tolerance."""
     return abs(share - 1.0) <= TOLERANCE
+
+
+def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
+    """Which cost baselines have; cuts may fall short of it, a time may be other than predicted."""
+    others = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
+    words = f"baselines of equal cost have the {cost} of the chosen layout, within {TOLERANCE:.0%}"
+    return f"{words}; these do not: {', '.join(others)}" if others else words
 
 
 def random_equal(matching: Matching) -> list[Baseline]:

@@ -1,6 +1,6 @@
 """Who is compared: the chosen layout and baselines, some of equal cost."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,15 @@ from model import (
     load_architecture,
     load_model,
 )
-from nas.baselines import BASELINES, DROPS, PARENT, TOLERANCE, Matching, NoBaseline, is_equal
+from nas.baselines import (
+    BASELINES,
+    DROPS,
+    PARENT,
+    Baseline,
+    Matching,
+    NoBaseline,
+    of_equal_cost,
+)
 from nas.costs.budget import ROUNDING
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
@@ -176,13 +184,6 @@ def to_train(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.role != PARENT]
 
 
-def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
-    """Which cost baselines have; cuts may fall short of it, a time may be other than predicted."""
-    others = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
-    words = f"baselines of equal cost have the {cost} of the chosen layout, within {TOLERANCE:.0%}"
-    return f"{words}; these do not: {', '.join(others)}" if others else words
-
-
 def _join(plan: RunPlan, entries: list[Entry], new: Entry) -> None:
     """Add a network; where it takes part already, its other name and its share are kept there."""
     for entry in to_train(entries):
@@ -227,48 +228,43 @@ def _baselines(
         return []
     if kind not in (*BASELINES, *DROPS):
         return [(derive(plan, method=kind), None)]
-    several = {"permuted": compare.permutations, "random": compare.random_layouts}
-    wanted = (several | {"drop_random": compare.random_layouts}).get(kind, 1)
+    count = compare.random_layouts if kind in ("random", "drop_random") else 1
+    wanted = compare.permutations if kind == "permuted" else count
     taken = frozenset(entry.architecture.network for entry in entries)
     try:
-        if kind in DROPS:
-            found = _dropping(plan, chosen, kind, wanted)
-        else:
-            baselines = BASELINES[kind](matching(plan, chosen.architecture, taken, wanted))
-            derived = [Derived(one.layout, Evidence(method=one.words)) for one in baselines]
-            found = [
-                (architecture_of(plan, layout, one.name), one.share)
-                for layout, one in zip(derived, baselines, strict=True)
-            ]
+        asked = matching(plan, chosen.architecture, taken, wanted)
+        baselines = _dropped(plan, kind, asked) if kind in DROPS else BASELINES[kind](asked)
     except NoBaseline as error:
         chosen.remark(f"{kind}: {str(error).removeprefix(f'{kind}: ')}")
         return []
-    if len(found) < wanted:
-        chosen.remark(f"{kind}: found {len(found)} of {wanted}; there are no other networks")
-    return found
+    if len(baselines) < wanted:
+        chosen.remark(f"{kind}: found {len(baselines)} of {wanted}; there are no other networks")
+    return [
+        (
+            architecture_of(plan, Derived(one.layout, Evidence(method=one.words)), one.name),
+            one.share,
+        )
+        for one in baselines
+    ]
 
 
-def _dropping(
-    plan: RunPlan, chosen: Entry, kind: str, wanted: int
-) -> list[tuple[Architecture, float | None]]:
+def _dropped(plan: RunPlan, kind: str, asked: Matching) -> list[Baseline]:
     """What a rule leaves of the parent of the chosen layout, at no more of the cost."""
     from nas import dropping
 
-    _, parent = parent_of(plan)
-    shares = matching(plan, chosen.architecture, frozenset(), 1)
-    layout_of = shares.request.networks.layout
-    asked = dropping.Dropping(
-        parent,
+    layout_of = asked.request.networks.layout
+    drop = dropping.Dropping(
+        parent_of(plan)[1],
         layout_of,
-        lambda layout: shares.predicted(layout) - 1.0 - ROUNDING,
-        [limit.over for limit in shares.request.limits],
-        wanted,
+        lambda layout: asked.predicted(layout) - 1.0 - ROUNDING,
+        [limit.over for limit in asked.request.limits],
+        asked.count,
     )
-    layouts = [layout_of(choice) for choice in getattr(dropping, kind)(asked)]
-    named = zip(layouts, shares.measured(layouts), strict=True)
+    layouts = [layout_of(choice) for choice in getattr(dropping, kind)(drop)]
+    shares = asked.measured(layouts)
     return [
-        (architecture_of(plan, Derived(layout, Evidence(method=kind)), f"{kind}-{number}"), share)
-        for number, (layout, share) in enumerate(named)
+        Baseline(f"{kind}-{number}", layout, kind, share)
+        for number, (layout, share) in enumerate(zip(layouts, shares, strict=True))
     ]
 
 

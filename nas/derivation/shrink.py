@@ -1,8 +1,8 @@
 """Which blocks of a trained model stay: in each place its own block or nothing, within a budget.
 
 All maximal subsets are scored by KL from the parent where they can be counted, else those of a
-greedy walk with scores made anew at each step, and swaps. On request the nearest ones are recovered for
-a while before the choice.
+greedy walk with scores made anew at each step, and swaps. On request the nearest ones are recovered
+for a while before the choice.
 
 Differs from ShortGPT (Men et al. 2024, arXiv 2403.03853) and LLM-Drop (He et al. 2024, arXiv
 2406.15786), which rank blocks one by one: subsets are scored whole, and the budget is a cost.

@@ -7,8 +7,8 @@ import pytest
 
 import derive
 from model import load_architecture
-from nas.baselines import TOLERANCE
-from pipeline.baselines import FILE, entries_of, equal_cost, matching, of_equal_cost
+from nas.baselines import TOLERANCE, of_equal_cost
+from pipeline.baselines import FILE, entries_of, equal_cost, matching
 from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import run, settings
 

@@ -129,7 +129,6 @@ CASES = {
         (
             "data.tokenizer.kind=bpe",
             "data.tokenizer.vocabulary=300",
-            f"{MODEL}softmax={{cutoffs: auto, clusters: 3}}",
             "data.random_offset=true",
             "data.context_tokens=4",
             "search.steps=null",

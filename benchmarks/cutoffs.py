@@ -1,10 +1,11 @@
 """Find the cutoffs of an adaptive softmax that make a training step fastest.
 
-FILE holds one number per word of the vocabulary, its count or its probability, in any order,
-separated by blanks or line ends; it does not hold the words themselves. `--clusters 4` is a head
-and three tails. The time of a cluster was measured on one CPU core (model/cutoffs.py). In an
-experiment file, `model.softmax.cutoffs: auto` does the same for the experiment's text.
+For the text and the sizes of an experiment, or for FILE, which holds one number per word of the
+vocabulary, its count or its probability, in any order, separated by blanks or line ends; it does
+not hold the words themselves. `--clusters 4` is a head and three tails. The time of a cluster was
+measured on one CPU core (benchmarks/optimal_cutoffs.py).
 
+    python -m benchmarks.cutoffs EXPERIMENT.yaml --clusters 4
     python -m benchmarks.cutoffs --counts FILE --clusters 4
 """
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from model.cutoffs import ClusterCosts
+    from benchmarks.optimal_cutoffs import ClusterCosts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,14 +30,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.tool_parser(None, __doc__)
     parser.prog = "python -m benchmarks.cutoffs"
     add, size = parser.add_argument, cli.number_from(1, 2**24)
-    add("--counts", type=Path, required=True, metavar="FILE", help="counts or probabilities")
+    add("experiment", type=Path, nargs="?", help="whose text and sizes are meant")
+    add("--counts", type=Path, metavar="FILE", help="counts or probabilities, in its place")
     add("--clusters", type=int, default=4, metavar="N", help="number of clusters, head included")
-    add("--d-model", type=size, default=512, metavar="N", help="width of the head")
+    add("--d-model", type=size, metavar="N", help="width of the head (default: 512)")
     add("--factor", type=float, help="tail t has width d_model / factor^t (default: 4)")
     add("--sizes", type=int, nargs="+", metavar="WIDTH", help="tail widths, in place of --factor")
-    add("--tokens", type=size, default=1024, metavar="N", help="tokens per step")
-    add("--least-head-mass", type=float, default=0.5, metavar="PART", help="part of the tokens")
+    add("--tokens", type=size, metavar="N", help="tokens per step (default: 1024)")
+    add("--least-head-mass", type=float, default=0.75, metavar="PART", help="part of the tokens")
     arguments = parser.parse_args(argv)
+    if (arguments.experiment is None) == (arguments.counts is None):
+        parser.error("give either an experiment or --counts FILE")
     with cli.user_errors():
         print(find(arguments))
     return 0
@@ -46,33 +50,54 @@ def find(arguments: argparse.Namespace) -> str:
     """The cutoffs as a line of YAML, and a table of the clusters."""
     from pydantic import ValidationError
 
-    from model.config import DEFAULT_FACTOR, AutoSoftmaxConfig
-    from model.cutoffs import MEASURED, ClusterCosts, optimal_cutoffs
+    from benchmarks.optimal_cutoffs import MEASURED, ClusterCosts, optimal_cutoffs
+    from model.config import DEFAULT_FACTOR, SoftmaxConfig
 
     factor, sizes = arguments.factor, arguments.sizes
     if factor is None and sizes is None:
         factor = DEFAULT_FACTOR
     try:
-        softmax = AutoSoftmaxConfig.model_validate(
-            {"cutoffs": "auto", "clusters": arguments.clusters, "factor": factor, "sizes": sizes}
-        )
+        # Of as many tails; their places are to be found.
+        some = tuple(range(1, arguments.clusters))
+        softmax = SoftmaxConfig(cutoffs=some, factor=factor, sizes=sizes)
     except ValidationError as error:
         raise ValueError(f"--clusters, --factor, --sizes: {error.errors()[0]['msg']}") from None
+    count_V, d_model, tokens, head = asked(arguments)
     options: dict[str, Any] = {
-        "d_model": arguments.d_model,
-        "widths": softmax.tail_widths(arguments.d_model),
-        "tokens": arguments.tokens,
+        "d_model": d_model,
+        "widths": softmax.tail_widths(head or d_model),
+        "tokens": tokens,
         "constants": MEASURED,
+        "head_width": head,
     }
     try:
-        count_V = sorted_counts(list(map(float, arguments.counts.read_text("utf-8").split())))
         mass = arguments.least_head_mass
         cutoffs = optimal_cutoffs(count_V, **options, least_head_mass=mass)
     except ValueError as error:
-        raise ValueError(f"{arguments.counts}: {error}") from None
+        raise ValueError(f"{arguments.counts or arguments.experiment}: {error}") from None
     widths = f"sizes: {list(softmax.sizes)}" if softmax.sizes else f"factor: {softmax.factor:g}"
     yaml = f"softmax: {{cutoffs: {list(cutoffs)}, {widths}}}"
     return yaml + "\n" + table(ClusterCosts(count_V, **options), cutoffs)
+
+
+def asked(arguments: argparse.Namespace) -> "tuple[NDArray[np.float64], int, int, int | None]":
+    """Counts, width of the model, tokens of a step, and width of the head where it is narrower."""
+    d_model, tokens, head = arguments.d_model or 512, arguments.tokens or 1024, None
+    if arguments.counts is not None:
+        text = arguments.counts.read_text("utf-8")
+        try:
+            return sorted_counts(list(map(float, text.split()))), d_model, tokens, head
+        except ValueError as error:
+            raise ValueError(f"{arguments.counts}: {error}") from None
+    from pipeline.experiment import load_experiment
+    from pipeline.plan import set_up
+
+    experiment = load_experiment(arguments.experiment)
+    counts = set_up(experiment, Path("runs/cutoffs")).prepared.counts_V
+    model, data = experiment.model, experiment.data
+    d_model = arguments.d_model or model.d_model
+    tokens = arguments.tokens or data.batch * data.segment
+    return sorted_counts(counts.tolist()), d_model, tokens, model.d_embedding
 
 
 def sorted_counts(counts: Sequence[float]) -> "NDArray[np.float64]":

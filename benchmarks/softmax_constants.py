@@ -1,8 +1,7 @@
 """Measure what a cluster of the adaptive softmax costs on this machine.
 
 Times the forward and backward pass of one tail for many sizes, as the model computes it, and fits
-the cost of model/cutoffs.py by least squares of the relative errors. Prints the constants as
-options of `python -m benchmarks.cutoffs`.
+the cost of benchmarks/optimal_cutoffs.py by least squares of the relative errors. Prints them.
 
     python -m benchmarks.softmax_constants --threads 1
 """

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     )
     from model.blocks import BLOCKS as BLOCKS, Candidate as Candidate
     from model.config import (
-        AutoSoftmaxConfig as AutoSoftmaxConfig,
         ModelConfig as ModelConfig,
         ModelOptions as ModelOptions,
         SoftmaxConfig as SoftmaxConfig,

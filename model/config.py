@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
 from model.blocks.options import CHUNK, Activation, Positions
@@ -82,14 +82,19 @@ class ModelOptions(Section):
 NO_OPTIONS = ModelOptions()
 
 DEFAULT_FACTOR = 4
-MOST_TAILS = 64
 
 Width = Annotated[int, Field(ge=1, le=2**16)]
 
 
-class _Tails(Section):
-    """Widths of an adaptive softmax's tails, and whether the embedding shares its tables."""
+class SoftmaxConfig(Section):
+    """Adaptive softmax (Grave et al. 2017); without cutoffs a plain softmax."""
 
+    cutoffs: tuple[int, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Adaptive softmax: first token id of each tail, increasing; empty: ordinary "
+        "softmax. `python -m benchmarks.cutoffs` proposes some.",
+    )
     factor: float | None = Field(
         default=None,
         ge=1,
@@ -102,18 +107,19 @@ class _Tails(Section):
     )
     tied: bool = Field(default=True, description="The embedding and the softmax share weights.")
 
-    @property
-    def tails(self) -> int:
-        """How many there are."""
-        raise NotImplementedError
-
     @model_validator(mode="after")
-    def _widths_fit(self) -> Self:
+    def _clusters_fit(self) -> Self:
+        if any(b <= a for a, b in pairwise((0, *self.cutoffs))):
+            raise ValueError(
+                f"cutoffs: must be above 0 and strictly increasing, found {list(self.cutoffs)}"
+            )
+        if not self.cutoffs and self.factor is not None:
+            raise ValueError("factor: has no effect without cutoffs; leave it out or give null")
         if self.sizes is not None and self.factor is not None:
             raise ValueError("sizes: give either factor or sizes, not both")
-        if self.sizes is not None and len(self.sizes) != self.tails:
+        if self.sizes is not None and len(self.sizes) != len(self.cutoffs):
             raise ValueError(
-                f"sizes: {len(self.sizes)} widths for {self.tails} tails; give one each"
+                f"sizes: {len(self.sizes)} widths for {len(self.cutoffs)} tails; give one each"
             )
         return self
 
@@ -122,33 +128,8 @@ class _Tails(Section):
         if self.sizes is not None:
             return self.sizes
         factor = DEFAULT_FACTOR if self.factor is None else self.factor
-        return tuple(max(1, int(head_width // factor ** (t + 1))) for t in range(self.tails))
-
-
-class SoftmaxConfig(_Tails):
-    """Adaptive softmax (Grave et al. 2017); without cutoffs a plain softmax."""
-
-    cutoffs: tuple[int, ...] = Field(
-        default=(),
-        max_length=MOST_TAILS,
-        description="Adaptive softmax: first token id of each tail, increasing; empty: ordinary "
-        "softmax; auto: the fastest for this text.",
-    )
-
-    @property
-    def tails(self) -> int:
-        """How many there are."""
-        return len(self.cutoffs)
-
-    @model_validator(mode="after")
-    def _cutoffs_fit(self) -> Self:
-        if any(b <= a for a, b in pairwise((0, *self.cutoffs))):
-            raise ValueError(
-                f"cutoffs: must be above 0 and strictly increasing, found {list(self.cutoffs)}"
-            )
-        if not self.cutoffs and self.factor is not None:
-            raise ValueError("factor: has no effect without cutoffs; leave it out or give null")
-        return self
+        tails = range(1, len(self.cutoffs) + 1)
+        return tuple(max(1, int(head_width // factor**tail)) for tail in tails)
 
     def check_vocabulary(self, vocabulary_size: int) -> None:
         """Raise ValueError where the cutoffs do not lie inside the vocabulary."""
@@ -157,37 +138,6 @@ class SoftmaxConfig(_Tails):
                 f"softmax.cutoffs: {self.cutoffs[-1]} is not below the vocabulary "
                 f"{vocabulary_size}; give smaller cutoffs or fewer"
             )
-
-
-class AutoSoftmaxConfig(_Tails):
-    """Adaptive softmax with the cutoffs that make training on this text fastest."""
-
-    cutoffs: Literal["auto"]
-    clusters: int = Field(
-        default=4, ge=2, le=MOST_TAILS + 1, description="Clusters, head included (cutoffs: auto)."
-    )
-    head_mass: float = Field(
-        default=0.75,
-        ge=0,
-        le=1,
-        description="Smallest fraction of the training tokens in the head (cutoffs: auto). auto "
-        "ignores that narrow tails predict worse.",
-    )
-
-    @property
-    def tails(self) -> int:
-        """How many there will be."""
-        return self.clusters - 1
-
-    def fixed(self, cutoffs: tuple[int, ...]) -> SoftmaxConfig:
-        """The same softmax with its cutoffs in numbers."""
-        return SoftmaxConfig(cutoffs=cutoffs, factor=self.factor, sizes=self.sizes, tied=self.tied)
-
-
-def _fixed_or_auto(value: Any) -> str:
-    """Which softmax is meant: a word in the place of the cutoffs can only be auto."""
-    cutoffs = value.get("cutoffs") if isinstance(value, dict) else getattr(value, "cutoffs", None)
-    return "auto" if isinstance(cutoffs, str) else "fixed"
 
 
 class ModelConfig(ModelOptions):
@@ -258,10 +208,7 @@ class ModelConfig(ModelOptions):
         description="Blocks at this distance share weights, candidate by candidate (1: all blocks; "
         "default: none).",
     )
-    softmax: Annotated[
-        Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
-        Discriminator(_fixed_or_auto),
-    ] = SoftmaxConfig()
+    softmax: SoftmaxConfig = SoftmaxConfig()
 
     @field_validator("candidates", mode="before")
     @classmethod

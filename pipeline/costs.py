@@ -72,7 +72,7 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
         "slots": len(plan.slots),
         "candidates": [candidate.model_dump(mode="json") for candidate in plan.candidates],
         **{name: plan.sizes[name] for name in ("d_model", "tie_blocks", "vocabulary_size")},
-        "softmax": plan.softmax.model_dump(mode="json"),
+        "softmax": plan.experiment.model.softmax.model_dump(mode="json"),
         "options": plan.sizes["options"].changed(),
         "dropout": asdict(plan.experiment.model.dropouts()),
         "precision": forward.precision,

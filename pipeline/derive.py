@@ -204,7 +204,9 @@ def architecture_of(
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             flops_per_token=plan.flops_per_token(model),
             key=FlopsKey(
-                batch=data.batch, segment=data.segment, mass=plan.cluster_mass(plan.softmax.cutoffs)
+                batch=data.batch,
+                segment=data.segment,
+                mass=plan.cluster_mass(model.softmax.bounds[:-1]),
             ),
             times=times,
         ),

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from data.config import DataConfig
 from hpo.config import SweepConfig
 from model.blocks import Candidate
-from model.config import ModelConfig, SoftmaxConfig
+from model.config import ModelConfig
 from nas.baselines import CompareConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS, OF_MODEL, TRAINED, context_problem, reference_remedy
@@ -149,10 +149,9 @@ class Experiment(Section):
                 f"run.micro_batches: {self.run.micro_batches} parts of {self.data.batch} streams "
                 "(data.batch); use fewer"
             )
-        ids, softmax = self.data.tokenizer.ids, self.model.softmax
-        if ids is not None and isinstance(softmax, SoftmaxConfig):
+        if (ids := self.data.tokenizer.ids) is not None:
             try:
-                softmax.check_vocabulary(ids)
+                self.model.softmax.check_vocabulary(ids)
             except ValueError as error:
                 problems.append(f"model.{error}")
         candidates = self.model.completed_candidates()

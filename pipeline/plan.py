@@ -11,7 +11,6 @@ import torch
 
 from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
 from model.blocks import Candidate
-from model.config import SoftmaxConfig
 from model.language_model import Costs, LanguageModel, Mix
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
@@ -71,34 +70,13 @@ class RunPlan:
         return [self.candidates] * self.experiment.model.n_blocks
 
     @cached_property
-    def softmax(self) -> SoftmaxConfig:
-        """The softmax with its cutoffs in numbers, also where the experiment says auto."""
-        config, data = self.experiment.model, self.experiment.data
-        if isinstance(config.softmax, SoftmaxConfig):
-            return config.softmax
-        from model.cutoffs import optimal_cutoffs
-
-        try:
-            cutoffs = optimal_cutoffs(
-                self.prepared.counts_V,
-                d_model=config.d_model,
-                widths=config.softmax.tail_widths(config.d_embedding or config.d_model),
-                head_width=config.d_embedding,
-                tokens=data.batch * data.segment,
-                least_head_mass=config.softmax.head_mass,
-            )
-        except ValueError as error:
-            raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None
-        return config.softmax.fixed(cutoffs)
-
-    @cached_property
     def sizes(self) -> dict[str, Any]:
         """What the SuperNet and every derived network have in common, as LanguageModel takes it."""
         model = self.experiment.model
         return {
             "d_model": model.d_model,
             "vocabulary_size": self.prepared.tokenizer.vocabulary_size,
-            "softmax": self.softmax,
+            "softmax": model.softmax,
             "tie_blocks": model.tie_blocks,
             "options": model.options,
         }

@@ -226,7 +226,7 @@ def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> 
         alpha += "undecided: 100% where all are equally likely, 0% where one is certain"
     return [
         text_summary(plan),
-        softmax_line(plan, plan.softmax),
+        softmax_line(plan, plan.experiment.model.softmax),
         f"SuperNet: {len(plan.slots)} blocks ({len(plan.slots) / 2:g} Transformer layers), each "
         f"one of ({legend(plan.candidates)}); {parameter_count(model):,} parameters",
         *model_lines(model),

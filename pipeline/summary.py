@@ -10,7 +10,7 @@ import torch
 
 from data import ContextBatches, Prepared, Tokenizer
 from data.corpora.base import LONG
-from model.config import AutoSoftmaxConfig, SoftmaxConfig
+from model.config import SoftmaxConfig
 from utils.files import read_object
 from utils.validation import Section
 
@@ -150,18 +150,12 @@ def layout_caveats(evidence: "Evidence", searches: Sequence[Path]) -> tuple[str,
 
 
 def softmax_line(plan: "RunPlan", softmax: SoftmaxConfig) -> str:
-    """The cutoffs in numbers, and what the head holds of the training tokens.
-
-    An architecture that was given has its own softmax, which `auto` has not computed.
-    """
+    """The cutoffs, and what the head holds of the training tokens."""
     if not softmax.cutoffs:
         return "  softmax: plain"
-    auto = isinstance(plan.experiment.model.softmax, AutoSoftmaxConfig) and softmax == plan.softmax
     mass = plan.cluster_mass(softmax.cutoffs)
-    return (
-        f"  softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if auto else ''}, "
-        f"{mass[0]:.1%} of the training tokens in the head"
-    )
+    cutoffs = f"  softmax: cutoffs {list(softmax.cutoffs)}"
+    return f"{cutoffs}, {mass[0]:.1%} of the training tokens in the head"
 
 
 def settings_line(section: str, config: Section) -> str:

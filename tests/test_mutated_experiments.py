@@ -76,16 +76,16 @@ sweep:
   storage: postgresql://u@localhost:5432/d
   grace_s: 20
 """
-AUTO = """\
+TREE = """\
 data:
   corpus: tree
   tree: {folder: notes, include: ["**/*.md"], exclude: [x]}
-model: {n_blocks: 2, d_model: 8, n_heads: 2, d_ffn: 16, softmax: {cutoffs: auto, clusters: 3}}
+model: {n_blocks: 2, d_model: 8, n_heads: 2, d_ffn: 16}
 search: {steps: 10}
 retrain: {steps: 10}
 """
 
-PAGES = {"rich": RICH, "auto": AUTO}
+PAGES = {"rich": RICH, "tree": TREE}
 # A spelling of each type of JSON.
 SPELLED = {
     "integer": "3",
@@ -110,7 +110,7 @@ def resolve(node: dict[str, Any], found: Any) -> dict[str, Any]:
     """A node without references; of a union the member that fits what is there."""
     members = [m for m in node.get("anyOf", node.get("oneOf", [])) if "$ref" in m]
     if "$ref" not in node and members and isinstance(found, dict):
-        node = members[-1 if found.get("cutoffs") == "auto" else 0]
+        node = members[0]
     return SCHEMA["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
 
 
@@ -141,8 +141,6 @@ def test_every_key_of_the_schema_refuses_a_wrong_type_by_its_name(page: Path) ->
     found = [*keys(SCHEMA, yaml.safe_load(page.read_text(encoding="utf-8")))]
     assert len(found) > 150
     for number, (key, node) in enumerate(found):
-        if key == "model.softmax.cutoffs" and page.stem == "auto":
-            continue  # another value makes another softmax of it, without clusters
         words = wrong_values(node)
         text = f"{key}={words[number % len(words)]}"
         (line,) = said(page, [text])
@@ -194,7 +192,7 @@ CONFLICTS = [
     ("rich", {"data.tree": "{folder: a, include: [b]}"}, "data.tree"),
     ("rich", {"derive.layout": "null"}, "derive.layout"),
     ("rich", {"compare.seeds": "[1, 1]"}, "compare.seeds"),
-    ("auto", {"data.tree.include": "[]"}, "data.tree.include"),
+    ("tree", {"data.tree.include": "[]"}, "data.tree.include"),
 ]  # fmt: skip
 
 

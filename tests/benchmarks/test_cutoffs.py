@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from benchmarks import cutoffs as command
+from benchmarks.optimal_cutoffs import optimal_cutoffs
 from model import SoftmaxConfig
-from model.cutoffs import optimal_cutoffs
+from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 
 COUNTS = [1000 // rank for rank in range(1, 301)]
@@ -37,12 +38,30 @@ def test_the_first_line_is_yaml_that_an_experiment_takes(
     lines = printed(capsys, counts_file, "--d-model", "64")
     softmax = SoftmaxConfig.model_validate(yaml.safe_load(lines[0])["softmax"])
     sizes = {"d_model": 64, "widths": (16, 4, 1), "tokens": 1024}
-    wanted = optimal_cutoffs(COUNTS, **sizes, least_head_mass=0.5)
+    wanted = optimal_cutoffs(COUNTS, **sizes, least_head_mass=0.75)
     assert softmax == SoftmaxConfig(cutoffs=wanted, factor=4)
     words = [int(line[8:20].replace(",", "")) for line in lines[2:]]
     assert words == [
         wanted[0], wanted[1] - wanted[0], wanted[2] - wanted[1], 300 - wanted[2], 300
     ]  # fmt: skip
+
+
+def test_of_an_experiment_they_are_those_of_its_text_and_sizes(
+    capsys: pytest.CaptureFixture[str], experiment_file: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(experiment_file, tmp_path / "run")
+    counts_V, given = plan.prepared.counts_V, ["--clusters", "3", "--factor", "2"]
+    wanted = optimal_cutoffs(
+        counts_V, d_model=16, widths=(8, 4), tokens=4 * 16, least_head_mass=0.75
+    )
+    assert command.main([str(experiment_file), *given]) == 0
+    line = capsys.readouterr().out.splitlines()
+    assert f"softmax: {{cutoffs: {list(wanted)}, factor: 2}}" in line
+    file = tmp_path / "counts.txt"
+    file.write_text("\n".join(map(str, counts_V.tolist())))
+    assert printed(capsys, file, *given, "--d-model", "16", "--tokens", "64") == line[-6:]
+    for both in ([], [str(experiment_file), "--counts", str(file)]):
+        assert "either an experiment or --counts" in refused(command.main, capsys, *both)
 
 
 def test_order_layout_and_scale_of_the_file_do_not_matter(

@@ -15,6 +15,7 @@ import torch
 from benchmarks import device_step, processes_time
 from benchmarks.generation import next_token
 from benchmarks.harness import Side, Timings, quiet_rounds
+from benchmarks.optimal_cutoffs import ClusterCosts, CostConstants
 from benchmarks.processes_time import BASE, SIDES, compared, rounds_of
 from benchmarks.sides import OUR_ALLOCATOR, arithmetic
 from benchmarks.softmax_constants import D_MODEL, ROWS, TOKENS, WIDTHS, WORDS, fit, time_tail
@@ -22,7 +23,6 @@ from benchmarks.step_scaling import against_memory
 from benchmarks.step_time import SIZES, Shape
 from benchmarks.timing_company import COMPANIES, EXPERIMENT, ONE, OTHER, ratios_of
 from model import parse_layout
-from model.cutoffs import ClusterCosts, CostConstants
 from pipeline.experiment import load_experiment
 from tests.benchmarks.test_reference import TINY
 from tests.runs import ROOT, Capture, refused

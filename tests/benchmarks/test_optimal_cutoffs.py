@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.cutoffs import clusters
-from model.cutoffs import ClusterCosts, CostConstants, optimal_cutoffs
+from benchmarks.optimal_cutoffs import ClusterCosts, CostConstants, optimal_cutoffs
 
 # Powers of two: with counts that sum to one, every cost is exact and ties are true ties.
 EXACT = CostConstants(launch_s=8.0, multiply_add_s=1.0, logit_s=2.0, threshold=0.0)

@@ -117,7 +117,6 @@ CASES = {
     "shared": Case(("search.estimator=soft", f"{ALPHA}data=shared")),
     "split": Case(("search.estimator=soft", f"{ALPHA}data=split", f"{ALPHA}share=0.25")),
     "held": Case(("search.estimator=two_path", "search.resample_every=3", f"{ALPHA}every=2")),
-    "learnable": Case(("search.tau.schedule=learnable",)),
     "stairs": Case(
         ("search.tau.schedule=step", "search.tau.stairs=3", "search.tau.start=2", f"{ALPHA}lr=0.1")
     ),

@@ -17,9 +17,8 @@ from nas.derivation import NEED_PI
 from nas.search.constraint import Constraint, multipliers
 from nas.search.diagnostics import LEAST_DIRECTED, alpha_path, diagnose_search, warnings_of
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
-from nas.search.plan import SearchPlan, search_flops, tau_now
+from nas.search.plan import SearchPlan, search_flops
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory, write_pi_csv
 from pipeline import cli
 from pipeline.jobs import Job, run_counted
@@ -134,15 +133,14 @@ def _first_state(
     config = schedules.config
     alpha_LC = build_alpha(len(plan.slots), len(plan.candidates))
     own = plan.ranks.count(plan.experiment.data.batch)
-    rho = build_rho(config.tau)
     return TrainState(
         model=model,
         optimisers={
             "weights": build_optimiser(model, config.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, schedules, rho.values()),
+            "alpha": build_alpha_optimiser(alpha_LC, schedules),
         },
         streams={name: model.initial_state(own) for name in streams},
-        parameters={"alpha": alpha_LC, **rho},
+        parameters={"alpha": alpha_LC},
         multipliers=multipliers(constraints),
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
@@ -188,7 +186,7 @@ def _search_columns(
     alpha_LC = state.parameters["alpha"].detach()
     pi_LC = softmax(alpha_LC.numpy())
     return {
-        "tau": float(tau_now(schedules, state, state.step - 1)),
+        "tau": schedules.tau(state.step - 1),
         "entropy": entropy_share(pi_LC),
         "least_margin": float(margins(pi_LC).min()),
         "nothing_share": float(pi_LC.mean(0)[list(adds_nothing.values())].sum()),

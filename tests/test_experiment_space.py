@@ -304,8 +304,6 @@ def test_settings_are_put_in_and_taken_out(load):
         (["search.tau.end: {choices: [0.1, 0.3]}"], [], {"search.tau.end": 0.3}),
         (["search.tau.stairs: {low: 2, high: 9}"], ["search.tau.schedule=step"],
          {"search.tau.stairs": 5}),
-        (["search.tau.floor: {low: 0.01, high: 0.5}"], ["search.tau.schedule=learnable"],
-         {"search.tau.floor": 0.1}),
         (["search.alpha.share: {low: 0.1, high: 0.5}"], ["search.alpha.data=split"],
          {"search.alpha.share": 0.2}),
         (["search.optimiser.min_lr_ratio: {low: 0, high: 1}"], [],

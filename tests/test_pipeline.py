@@ -97,8 +97,7 @@ def test_law_11_the_same_seed_gives_the_same_run(
         "",
         "search.estimator=straight_through search.alpha.data=split "
         "search.optimiser.kind=lamb search.optimiser.clip_each_norm=0.03",
-        "search.estimator=dirichlet search.tau.schedule=learnable "
-        "search.alpha.data=shared search.optimiser.kind=adagrad",
+        "search.estimator=dirichlet search.alpha.data=shared search.optimiser.kind=adagrad",
         "search.estimator=single_path search.optimiser.kind=sgd search.optimiser.momentum=0.9 "
         "search.steps=null search.epochs=3 data.random_offset=true data.batch=16 data.segment=32",
         pytest.param(

@@ -30,7 +30,7 @@ class TrainState:
     Attributes:
         optimisers: by name; "weights" always, "alpha" in a search.
         streams: memories of this process's streams, carried from batch to batch, by name.
-        parameters: trained parameters outside the model (alpha, rho of a learnable tau).
+        parameters: trained parameters outside the model (alpha).
         multipliers: weights of constraints on those, which learn by a rule of their own.
         loss_sum: sum of the losses since the last line of the log, in nats.
         kl_sum: the same of the distances from a teacher; None: there is none.

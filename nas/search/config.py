@@ -31,24 +31,18 @@ HARD: dict[str, int | None] = {
 class TauConfig(Section):
     """The temperature of the Gumbel softmax over the steps in which alpha moves."""
 
-    schedule: Literal["constant", "linear", "cosine", "exponential", "step", "learnable"] = Field(
-        default="linear",
-        description="How the temperature goes from start to end. learnable (experimental): tau is "
-        "trained with alpha.",
+    schedule: Literal["constant", "linear", "cosine", "exponential", "step"] = Field(
+        default="linear", description="How the temperature goes from start to end."
     )
     start: float = Field(default=1.0, gt=0, description="tau until alpha's first step.")
     end: float = Field(default=0.3, gt=0, description="tau at the last step.")
     stairs: int = Field(default=5, ge=2, description="Number of equal stairs (step only).")
-    floor: float = Field(default=0.1, gt=0, description="Least tau (learnable only).")
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "TauConfig":
-        by_schedule = {"constant": (), "learnable": ("floor",), "step": ("end", "stairs")}
-        heeded = by_schedule.get(self.schedule, ("end",))
-        idle = [key for key in ("end", "stairs", "floor") if key not in heeded]
+        heeded = {"constant": (), "step": ("end", "stairs")}.get(self.schedule, ("end",))
+        idle = [key for key in ("end", "stairs") if key not in heeded]
         self.refuse_idle(idle, f"schedule {self.schedule}")
-        if self.schedule == "learnable" and self.floor >= self.start:
-            raise ValueError(f"floor: must be below start {self.start}, found {self.floor}")
         return self
 
 
@@ -139,7 +133,6 @@ class SearchConfig(Section):
             )
         need_alpha = {
             "alpha.data": self.alpha.data == "split",
-            "tau.schedule": self.tau.schedule == "learnable",
             "cost": self.cost.on,
         }
         for key, needs_it in need_alpha.items():

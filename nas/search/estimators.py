@@ -20,7 +20,6 @@ _STREAM = 0x70690001
 _LEAST_SHARE = 1e-30  # of pi: below it a candidate has no weight in double precision
 _LEAST_EXPONENTIAL = 1e-10  # a standard exponential is below it once in 10^10 draws
 _MOST_ROUNDS = 100
-Tau = float | Tensor
 
 
 def gumbel_noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:
@@ -36,7 +35,7 @@ def gumbel_noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:
     return torch.from_numpy(-np.log(np.maximum(exponential_LC, floor))).float()
 
 
-def dirichlet_weights(alpha_LC: Tensor, noise_LC: Tensor, tau: float | Tensor) -> Tensor:
+def dirichlet_weights(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Tensor:
     """Draw w from Dirichlet(C tau pi), pi = softmax(alpha), as a smooth function of the noise.
 
     w_k = z_k / sum_j z_j, where z_k is the quantile of the gamma distribution with shape C tau
@@ -98,17 +97,17 @@ def _series(shape: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor]:
     return 1 + term_N.sum(-1), slope
 
 
-def relaxed(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Tensor:
+def relaxed(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Tensor:
     """Y = softmax((alpha + g) / tau) (Jang et al. 2017, Eq. 2)."""
     return torch.softmax((alpha_LC + noise_LC) / tau, dim=-1)
 
 
-def soft(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
+def soft(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
     """Every candidate with its relaxed weight y (Jang et al. 2017)."""
     return all_terms(relaxed(alpha_LC, noise_LC, tau))
 
 
-def straight_through(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
+def straight_through(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
     """One-hot in the forward pass, the gradient of y in the backward pass (Jang et al. 2017, 2.2).
 
     Every candidate is computed, because each one's output enters the gradient of alpha.
@@ -121,7 +120,7 @@ def straight_through(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     return all_terms(one_hot_LC + (y_LC - y_LC.detach()))
 
 
-def single_path(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
+def single_path(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
     """Only the drawn candidate k, its delta times 1 + y_k - sg(y_k) (GDAS, Dong and Yang 2019).
 
     Differs from the paper: the multiplier stands on the residual delta, not on the slot's whole
@@ -133,7 +132,7 @@ def single_path(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     return [[(k, 1.0 + (y_C[k] - y_C[k].detach()))] for k, y_C in zip(drawn_L, y_LC, strict=True)]
 
 
-def two_path(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
+def two_path(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
     """The first two candidates drawn, the first active (ProxylessNAS, Cai et al. 2019, 3.2.1).
 
     The two largest of alpha + g are a draw from pi without replacement. With y' the softmax over
@@ -154,7 +153,7 @@ def two_path(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     ]
 
 
-def spos(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
+def spos(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
     """One candidate drawn uniformly, its delta as it is (Single Path One-Shot, Guo et al. 2020).
 
     alpha has no part in it and gets no gradient: the weights learn to serve every layout alike.
@@ -162,7 +161,7 @@ def spos(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     return [[(k, None)] for k in noise_LC.argmax(1).tolist()]
 
 
-def dirichlet(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
+def dirichlet(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
     """Every candidate with a weight drawn from a Dirichlet of mean pi (DrNAS, Chen et al. 2021).
 
     The gradient is the pathwise one, unbiased for the expected loss of the weighted sum. The
@@ -176,7 +175,7 @@ def dirichlet(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     return all_terms(dirichlet_weights(alpha_LC, noise_LC, tau))
 
 
-ESTIMATORS: dict[str, Callable[[Tensor, Tensor, Tau], Mix]] = {
+ESTIMATORS: dict[str, Callable[[Tensor, Tensor, float], Mix]] = {
     "soft": soft,
     "straight_through": straight_through,
     "single_path": single_path,

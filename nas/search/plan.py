@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from torch import Tensor
-
 from nas.search.config import HARD, SearchConfig, alpha_steps
-from nas.search.tau import learned_tau, tau_at
+from nas.search.tau import tau_at
 from training.optim import decay
-from training.state import TrainState
 
 ALPHA_TRAVEL = 10.0
 # Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a
@@ -93,16 +90,8 @@ class SearchPlan:
         return min(ALPHA_TRAVEL / max(total, 1.0), MOST_ALPHA_LR)
 
     def tau(self, step: int) -> float:
-        """Temperature of this step, where it follows a schedule."""
-        assert self.config.tau.schedule != "learnable", "it is a parameter: see tau_now"
+        """Temperature of this step."""
         return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)
-
-
-def tau_now(plan: SearchPlan, state: TrainState, step: int) -> float | Tensor:
-    """The temperature of a step: that of the schedule, or the trained one as it is now."""
-    if plan.config.tau.schedule != "learnable":
-        return plan.tau(step)
-    return learned_tau(plan.config.tau, state.parameters["rho"])
 
 
 def search_flops(

@@ -1,10 +1,9 @@
 """One step of the search: alpha on its data, then the weights on theirs (PAR, section 3)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from model.language_model import Mix
 from nas.search.constraint import Constraint, constrain
 from nas.search.estimators import ESTIMATORS, gumbel_noise, on_device
-from nas.search.plan import SearchPlan, tau_now
+from nas.search.plan import SearchPlan
 from training.optim import set_learning_rate
 from training.runtime import numbers_of
 from training.state import Batch, Batches, Metrics, TrainState
@@ -27,19 +26,15 @@ def build_alpha(slots: int, candidates: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(slots, candidates))
 
 
-def build_alpha_optimiser(
-    alpha_LC: nn.Parameter, plan: SearchPlan, rho: Iterable[nn.Parameter] = ()
-) -> torch.optim.Optimizer:
-    """Adam over alpha, and over rho where tau is trained; rho has no decay.
+def build_alpha_optimiser(alpha_LC: nn.Parameter, plan: SearchPlan) -> torch.optim.Optimizer:
+    """Adam over alpha.
 
     Its eps has a meaning here: Adam takes steps of one size however small the gradient is, so
     with a tiny eps candidates that make no difference drift apart as fast as those that do.
     """
     config = plan.config.alpha
-    groups: list[dict[str, Any]] = [{"params": [alpha_LC]}]
-    groups += [{"params": [parameter], "weight_decay": 0.0} for parameter in rho]
     return torch.optim.Adam(
-        groups,
+        [alpha_LC],
         lr=plan.alpha_peak_lr,
         betas=config.betas,
         eps=config.eps,
@@ -85,14 +80,14 @@ class SearchStep:
     def _mix(self, state: TrainState, estimator: str) -> Mix:
         alpha_LC = state.parameters["alpha"]
         noise_LC = self.noise(self.seed, self.plan.draw(state.step), *alpha_LC.shape)
-        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, tau_now(self.plan, state, state.step))
+        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, self.plan.tau(state.step))
         if not torch.is_grad_enabled():
             # Zeros for a gradient would move a block that was not drawn (docs/decisions.md, 001).
             mix = [[(k, y) for k, y in terms if y is None or y != 0] for terms in mix]
         return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
-        trained = list(state.parameters.values())  # alpha, and rho where tau is learnable
+        trained = list(state.parameters.values())
         name = "weights"  # next_batch: the batch and memory that the weights see next
         if self.alpha_batches is not None:
             index = (state.step - self.plan.alpha_start) // self.plan.config.alpha.every

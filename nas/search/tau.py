@@ -1,11 +1,7 @@
-"""The temperature of the Gumbel softmax: a pure function of the step, or a trained parameter."""
+"""The temperature of the Gumbel softmax, a pure function of the step."""
 
 import math
 from collections.abc import Callable
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from nas.search.config import TauConfig
 
@@ -41,17 +37,3 @@ def tau_at(config: TauConfig, step_index: int, *, alpha_start: int, steps: int) 
     if progress == 1.0 and config.schedule != "constant":
         return config.end
     return TAU_SCHEDULES[config.schedule](progress, config.start, config.end, config.stairs)
-
-
-def build_rho(config: TauConfig) -> dict[str, nn.Parameter]:
-    """`rho`, with tau at its start; nothing where tau follows a schedule."""
-    if config.schedule != "learnable":
-        return {}
-    above = config.start - config.floor
-    # The inverse of softplus, so that `learned_tau` begins at config.start.
-    return {"rho": nn.Parameter(torch.tensor(above + math.log(-math.expm1(-above))))}
-
-
-def learned_tau(config: TauConfig, rho: Tensor) -> Tensor:
-    """Floor + softplus(rho): above the floor whatever rho is."""
-    return config.floor + F.softplus(rho)

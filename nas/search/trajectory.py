@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.search.plan import SearchPlan, tau_now
+from nas.search.plan import SearchPlan
 from training.state import Metrics, TrainState
 from utils.files import write_whole
 from utils.pi import load_pi, softmax
@@ -29,9 +29,7 @@ class Trajectory:
         """Record alpha after a step (a hook of the loop)."""
         assert len(self.alpha) == state.step - 1, (len(self.alpha), state.step)
         self.alpha.append(state.parameters["alpha"].detach().numpy().copy())
-        # That of the step just done; a learnable one as that step left it, like alpha.
-        tau = tau_now(self.plan, state, state.step - 1)
-        self.tau.append(np.float32(tau if isinstance(tau, float) else tau.item()))
+        self.tau.append(np.float32(self.plan.tau(state.step - 1)))
 
     def save(self, path: Path) -> None:
         """Write pi.npz whole."""

@@ -56,18 +56,11 @@ def test_where_alpha_does_not_learn_nothing_is_said_of_its_steps() -> None:
     assert not refusal(config_of(estimator="spos"), steps=1)
 
 
-LEARNABLE = {"schedule": "learnable"}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"tau": {"schedule": "constant", "end": 0.1}}, "end: has no effect with .*, found 0.1"),
-        ({"tau": {**LEARNABLE, "end": 0.2}}, "end: has no effect with schedule learnable"),
-        ({"tau": {"floor": 0.3}}, "floor: has no effect with schedule linear"),
-        ({"tau": {**LEARNABLE, "start": 0.8, "floor": 0.9}}, "below start 0.8, found 0.9"),
-        ({"tau": {**LEARNABLE, "start": 0.05}}, "floor: must be below start 0.05, found 0.1"),
-        ({"tau": LEARNABLE, "estimator": "spos"}, "tau.schedule: needs an alpha that"),
+        ({"tau": {"stairs": 3}}, "stairs: has no effect with schedule linear"),
         ({"estimator": "spos", "alpha": {"data": "split"}}, "alpha.data: needs .*spos"),
         ({"alpha": {"estimator": "spos"}}, "Input should be 'soft', 'straight_through'"),
         ({"estimator": "spos", "alpha": {"data": "shared", "estimator": "soft"}}, "one backward"),

@@ -18,7 +18,6 @@ from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Layout, Mix, layout_letters
 from model.layout import legend
 from model.saving import tensors_digest
-from nas.derivation import OF_MODEL
 from nas.derivation.base import Derived, Request
 from nas.derivation.from_search import draws, read_searches
 from nas.derivation.training import Length
@@ -198,10 +197,8 @@ class LayoutTrainings:
         count = f"at most {half + full} trainings of {steps}{shorter}"
         say(f"{words}: {count}, {self.workers} at a time")
         if self._countdown is None:
-            is_of_model = self.plan.experiment.derive.method in OF_MODEL
-            keys = "shrink.best=1" if is_of_model else "top=1 --set derive.trainings.seeds=1"
-            letters = legend(self.plan.candidates)
-            say(f"to train fewer: --set derive.{keys}; letters: {letters}")
+            fewer = "--set derive.top=1 --set derive.trainings.seeds=1"
+            say(f"to train fewer: {fewer}; letters: {legend(self.plan.candidates)}")
             self._countdown = Countdown(0, self.workers)
         self._countdown.expect(half + full, half * _WORK["half"] + full)
 

@@ -19,7 +19,6 @@ from utils.text import compact
 _SHOWN = 12
 # Columns of a block that are no cost.
 _OF_BLOCK = ("block", "label", "kl_nats", "nats_more", "kept")
-_RECOVERED = (Column("loss", "validation text", "recovered_nats", "{:.4f}".format),)
 # A KL below this is drawn as this: its axis is logarithmic.
 _LEAST_NATS = 1e-3
 
@@ -77,21 +76,18 @@ def shrinking_section(run_folder: Path) -> html.Section | None:
     if (found := read_shrinking(run_folder)) is None:
         return None
     (blocks, subsets), shown = found, found[1][:_SHOWN]
-    recovered = shown["recovered_nats"].notna().any()
     columns = [
         Column("blocks", "", "layout", tight_layout),
         Column("KL", "nats", "kl_nats", "{:.4f}".format),
         Column("above the nearest", "nats", "above_nearest", "{:.4f}".format),
         Column("error", "of that", "above_nearest_error", "{:.4f}".format),
         Column("loss", "training text", "nats_per_token", "{:.4f}".format),
-        *(_RECOVERED if recovered else ()),
         *(Column(name, "", name, compact) for name in _costs(blocks)),
     ]
     table = html.table_of(shown, columns, shown.index == 0, left=1, label="subsets")
     notes = [
         f"{len(subsets)} subsets within the budget were scored by KL from the parent, on training "
         f"text; the table shows {len(shown)} of them, the chosen one first. i: a dropped block.",
-        *(["Validation loss is after half the steps of recovery."] if recovered else []),
     ]
     alt = "Two bars for each block of the parent: the KL without it, and what it takes of a budget"
     picture = html.Picture(png(prices_figure(blocks)), "What each block is worth alone", alt)

@@ -55,13 +55,6 @@ class ShrinkConfig(Section):
         le=1_000_000,
         description="Most subsets that are scored; if there are more, a greedy walk chooses which.",
     )
-    best: int = Field(
-        default=1,
-        ge=1,
-        le=100,
-        description="Nearest subsets that are retrained for half of retrain.steps before the "
-        "choice; 1: none is.",
-    )
 
 
 class DeriveConfig(Section):

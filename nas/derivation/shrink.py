@@ -1,8 +1,7 @@
 """Which blocks of a trained model stay: in each place its own block or nothing, within a budget.
 
 All maximal subsets are scored by KL from the parent where they can be counted, else those of a
-greedy walk with scores made anew at each step, and swaps. On request the nearest ones are recovered
-for a while before the choice.
+greedy walk with scores made anew at each step, and swaps.
 
 Differs from ShortGPT (Men et al. 2024, arXiv 2403.03853) and LLM-Drop (He et al. 2024, arXiv
 2406.15786), which rank blocks one by one: subsets are scored whole, and the budget is a cost.
@@ -19,7 +18,6 @@ import numpy as np
 from model import Evidence, layout_letters
 from nas.costs.budget import LayoutCost
 from nas.derivation.base import CONTEXT, Choice, Derived, Request
-from nas.derivation.predictor import PROBE_SEED
 from nas.derivation.training import Row
 from nas.statistics.paired_scores import Score
 
@@ -79,10 +77,10 @@ class Parent:
 
 
 def shrink(request: Request) -> Derived:
-    """The sub-network that recovers best of those nearest to its parent.
+    """The sub-network that is nearest to its parent.
 
     Raises:
-        ValueError: there is no budget, the parent keeps it, or there are too few subsets.
+        ValueError: there is no budget, the parent keeps it, or no subset does.
     """
     parent, config = request.parent, request.config.shrink
     assert parent is not None
@@ -94,25 +92,20 @@ def shrink(request: Request) -> Derived:
     if subsets is None or len(subsets) > config.evaluations:
         walk = Greedy(request, parent, config.evaluations)
         subsets, how = walk.subsets(), "{} subsets of a greedy walk"
-    if len(subsets) < config.best:
+    if not subsets:
         raise ValueError(
-            f"derive.shrink.best: {config.best}, but {len(subsets)} subsets of the "
-            f"parent's blocks are within {request.must_keep}; give fewer, a larger budget, "
-            "or more derive.shrink.evaluations"
+            f"{request.must_keep}: no subset of the parent's blocks is within it; give a larger "
+            "budget or more derive.shrink.evaluations"
         )
     distances = parent.distances(subsets)
     order = sorted(subsets, key=lambda one: (distances[one].kl_nats, one))
-    recovered = _recovered(request, order[: config.best])
-    order.sort(key=lambda one: recovered.get(one, math.inf))
     words = f"shrink: {how.format(len(subsets))} by KL on {distances[order[0]].kl.tokens:,} tokens"
-    if recovered:
-        words += f", the best of {len(recovered)} that were recovered for a while"
     layouts = tuple(map(request.networks.layout, order))
     return Derived(
         layout=layouts[0],
         evidence=Evidence(method=words),
         ranked=layouts,
-        subsets=_rows(request, order, distances, recovered),
+        subsets=_rows(request, order, distances),
         prices=_prices(request, parent),
     )
 
@@ -202,24 +195,13 @@ class Greedy:
         return max(0.0, self.distance(after) - self.distance(before)) / max(saved, 1e-12)
 
 
-def _recovered(request: Request, finalists: Sequence[Choice]) -> dict[Choice, float]:
-    """Validation nats after trainings of half length; a single finalist needs none."""
-    if len(finalists) < 2:
-        return {}
-    assert request.train is not None
-    request.foresee("shrink: recovering the subsets nearest to the parent", len(finalists), 0)
-    layouts = [request.networks.layout(one) for one in finalists]
-    return dict(zip(finalists, request.train(layouts, "half", [PROBE_SEED]), strict=True))
-
-
 def _rows(
     request: Request,
     order: Sequence[Choice],
     distances: Mapping[Choice, Distance],
-    recovered: Mapping[Choice, float],
 ) -> list[Row]:
-    """Every subset within the limits, in the order of the choice; KLs are compared by parts."""
-    nearest, rows = min((distances[one] for one in order), key=lambda one: one.kl_nats), list[Row]()
+    """Every subset within the limits, the nearest first; KLs are compared by parts."""
+    nearest, rows = distances[order[0]], list[Row]()
     for one in order:
         above, error = distances[one].kl.less(nearest.kl)
         layout = request.networks.layout(one)
@@ -230,7 +212,6 @@ def _rows(
                 "above_nearest": round(above, 6),
                 "above_nearest_error": round(error, 6),
                 "nats_per_token": round(distances[one].nats.nats_per_token, 6),
-                "recovered_nats": recovered.get(one, math.nan),
                 **{cost.name: round(cost(layout), 6) for cost in _costs(request)},
             }
         )

@@ -34,27 +34,27 @@ def test_what_one_budget_made_stands_in_no_row_of_another(
     rows = [{"way": "chosen", "layout": "ad"}]
     monkeypatch.setattr(shrink_evidence, "compared_rows", lambda *given: rows)
 
-    def given(budget: str, csv: str, run: str, best: int = 1) -> list[Any]:
+    def given(budget: str, csv: str, run: str, tokens: int = 256) -> list[Any]:
         return ["train", experiment_file, "--parents", parent, "--budget", budget,
                 "--csv", tmp_path / csv, "--run", tmp_path / run,
-                "--set", f"derive.shrink.best={best}"]  # fmt: skip
+                "--set", f"derive.shrink.tokens={tokens}"]  # fmt: skip
 
     assert code_of(shrink_evidence, *given("0.5x", "a.csv", "a")) == 0
     assert code_of(shrink_evidence, *given("0.5x", "a.csv", "a")) == 0
-    for budget, best, said in (
-        ("0.8x", 1, "budget is 0.5x, now 0.8x"),
-        ("0.5x", 3, "best is 1, now 3"),
+    for budget, tokens, said in (
+        ("0.8x", 256, "budget is 0.5x, now 0.8x"),
+        ("0.5x", 512, "tokens is 256, now 512"),
     ):
-        for csv, run in (("a.csv", "b"), (f"{best}.csv", "a")):
-            assert said in refused(shrink_evidence, capsys, *given(budget, csv, run, best))
+        for csv, run in (("a.csv", "b"), (f"{tokens}.csv", "a")):
+            assert said in refused(shrink_evidence, capsys, *given(budget, csv, run, tokens))
 
 
 def test_trainings_anew_have_folders_of_their_rates_and_no_weights_of_the_parent(
     parent: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
-    base = load_experiment(experiment_file, ["derive.shrink.best=2"])
+    base = load_experiment(experiment_file, ["derive.shrink.tokens=300"])
     experiment = shrink_evidence.of_parent(base, parent, "0.5x")
-    assert experiment.derive.shrink.best == 2
+    assert experiment.derive.shrink.tokens == 300
     folders = set[Path]()
     for lr in (None, 0.01):
         layouts = [("chosen", False), ("ad", False), ("chosen", True), ("ad", True)]

@@ -168,36 +168,30 @@ def test_the_walk_ends_with_its_scores() -> None:
     assert not Greedy(request_of(made, Limit(FLOPS, 12.0)), made.parent, 10).subsets()
 
 
-def test_the_finalist_that_recovers_best_is_chosen() -> None:
+def test_the_nearest_subset_is_chosen() -> None:
     made = Made("adadad", options=OWN)
-    request = request_of(made, Limit(FLOPS, 10.0), best=3)
+    request = request_of(made, Limit(FLOPS, 10.0))
     derived = shrink(request)
     subsets = maximal_subsets(request, made.parent)
     assert subsets is not None
     nearest = sorted(subsets, key=made.kl)
     letters = [layout_letters(request.networks.layout(one)) for one in nearest]
-    assert [row["layout"] for row in derived.subsets] == [*reversed(letters[:3]), *letters[3:]]
-    assert derived.layout == derived.ranked[0] == request.networks.layout(nearest[2])
-    assert [row["recovered_nats"] for row in derived.subsets[:3]] == [3.0, 4.0, 5.0]
+    assert [row["layout"] for row in derived.subsets] == letters
+    assert derived.layout == derived.ranked[0] == request.networks.layout(nearest[0])
     kl_of = dict(zip(letters, map(made.kl, nearest), strict=True))
     for row in derived.subsets:
         kl = kl_of[row["layout"]]
         assert row["kl_nats"] == pytest.approx(kl, abs=1e-6)
         assert row["above_nearest"] == pytest.approx(kl - made.kl(nearest[0]), abs=1e-6)
         assert row["nats_per_token"] == pytest.approx(3 - kl, abs=1e-6)
-    assert derived.subsets[2]["flops"] == FLOPS(request.networks.layout(nearest[0]))
+    assert derived.subsets[0]["flops"] == FLOPS(request.networks.layout(nearest[0]))
     for place, (price, less) in enumerate(zip(derived.prices, made.alone_L, strict=True)):
         assert (price["block"], price["flops"]) == (place, 2.0 if place % 2 else 3.0)
         assert price["kl_nats"] == pytest.approx(less, abs=1e-6)
         assert price["nats_more"] == pytest.approx(-less, abs=1e-6)
-    assert derived.evidence.method == (
-        f"shrink: all {len(subsets)} maximal subsets by KL on 16 tokens, the best of 3 that were "
-        "recovered for a while"
-    )
-    one = shrink(request_of(made, Limit(FLOPS, 10.0), best=1))
-    assert one.layout == request.networks.layout(nearest[0])
-    assert "recovered" not in one.evidence.method
-    counted = request_of(made, Limit(FLOPS, 10.0), best=1, evaluations=len(subsets))
+    said = f"shrink: all {len(subsets)} maximal subsets by KL on 16 tokens"
+    assert derived.evidence.method == said
+    counted = request_of(made, Limit(FLOPS, 10.0), evaluations=len(subsets))
     assert shrink(counted).evidence.method.startswith(f"shrink: all {len(subsets)} maximal")
     walked = shrink(request_of(Made("adadadad", 1), Limit(FLOPS, 12.0), evaluations=55))
     assert walked.evidence.method.startswith("shrink: 4 subsets of a greedy walk by KL")
@@ -208,8 +202,7 @@ def test_the_finalist_that_recovers_best_is_chosen() -> None:
     [
         ((), {}, "derive.budget: shrink drops blocks until it is kept; give one"),
         ((Limit(FLOPS, 16.0),), {}, r"derive.budget \(flops\): the parent itself is within it"),
-        ((Limit(FLOPS, 10.0),), {"best": 99}, "best: 99, but 1[0-9] subsets of the"),
-        ((Limit(FLOPS, 0.5),), {"best": 1}, "best: 1, but 0 subsets .* or more derive"),
+        ((Limit(FLOPS, 0.5),), {}, "no subset of the parent's blocks is within it; give a larger"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_shrunk_is_refused(

@@ -132,7 +132,7 @@ class Experiment(Section):
     run: RunConfig = RunConfig()
     data: DataConfig
     model: ModelConfig
-    search: SearchConfig
+    search: SearchConfig = SearchConfig()
     derive: DeriveConfig = DeriveConfig()
     retrain: RetrainConfig
     compare: CompareConfig = CompareConfig()
@@ -186,7 +186,9 @@ class Experiment(Section):
         return lines
 
     def check_searchable(self) -> None:
-        """Raise ValueError where alpha has no choice, no gradient, or a misleading one."""
+        """Raise ValueError where there are no steps, or alpha has no choice or a bad gradient."""
+        if not self.search.has_length:
+            raise ValueError("search.steps: a search needs steps or epochs; give one of the two")
         model, why = self.model, dict[str, str]()
         count = len(model.candidates)
         if count == 1:

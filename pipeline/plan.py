@@ -137,8 +137,10 @@ class RunPlan:
 
     @cached_property
     def search_steps(self) -> int:
-        """Steps of the SuperNet's weights."""
+        """Steps of the SuperNet's weights; 0: no search is meant."""
         config = self.experiment.search
+        if not config.has_length:
+            return 0
         steps = steps_in(config.steps, config.epochs, self.search_batches[0].per_epoch)
         try:
             check_schedules(config, steps)

@@ -220,7 +220,7 @@ def test_a_file_that_is_no_experiment_is_one_line(problems, text, line):
 
 def test_an_empty_file_lacks_its_sections(problems):
     missing = [f"x.yaml:1: {name}: missing; it has no default" for name in
-               ("data", "model", "search", "retrain")]  # fmt: skip
+               ("data", "model", "retrain")]  # fmt: skip
     assert problems("") == problems("", "run.seed=1") == missing
 
 

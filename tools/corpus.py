@@ -53,7 +53,7 @@ def page(experiment: "Experiment", run_dir: Path) -> str:
         f"corpus: {corpus.name}\ndigest: {corpus.digest}",
         "\n".join(aligned(list(split_rows(plan.prepared)), 1)),
         text_summary(plan),
-        "\n".join(f"{phase}: {passes_line(steps, batches)}" for phase, steps in passes.items()),
+        "\n".join(f"{phase}: {passes_line(n, batches)}" for phase, n in passes.items() if n),
         f"the training text begins:\n{head(next(corpus.documents('train')).text)}",
     ]
     return "\n\n".join(filter(None, parts))

@@ -93,7 +93,9 @@ class SearchConfig(Section):
     """How search.py trains the SuperNet."""
 
     steps: int | None = Field(
-        default=None, ge=2, description="Training steps of the SuperNet; or give epochs."
+        default=None,
+        ge=2,
+        description="Training steps of the SuperNet; search.py needs these or epochs.",
     )
     epochs: float | None = Field(
         default=None,
@@ -122,7 +124,8 @@ class SearchConfig(Section):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> "SearchConfig":
-        check_length(self.steps, self.epochs)
+        if self.has_length:
+            check_length(self.steps, self.epochs)
         if self.steps is not None:
             check_schedules(self, self.steps)
         if self.alpha.data == "shared" and self.alpha_estimator != self.weights_estimator:
@@ -142,6 +145,11 @@ class SearchConfig(Section):
                     "it out, or say by search.alpha.estimator how alpha learns"
                 )
         return self
+
+    @property
+    def has_length(self) -> bool:
+        """Whether a search can be made; without one, neither steps nor epochs are needed."""
+        return (self.steps, self.epochs) != (None, None)
 
     @property
     def weights_estimator(self) -> Estimator:

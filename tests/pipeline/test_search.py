@@ -1,6 +1,7 @@
 """Phase 1: what is trained and validated, and what is said and drawn of finished searches."""
 
 import math
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,19 @@ import numpy as np
 import pytest
 import torch
 
+import derive
 import search
 from model import Agreement
 from nas.statistics.agreement import agreement
 from pipeline.derive import derive as derive_by
+from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_trainer
 from pipeline.search import finish_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import PlanWith
-from tests.runs import code_of, run
+from tests.runs import Capture, code_of, refused, run
+from tools import corpus
 from training.console import Screen
 from training.run_dir import claim
 
@@ -96,6 +100,21 @@ def test_epochs_are_passes_over_the_text_of_each_phase(plan_with: PlanWith) -> N
     assert search_trainer(plan).steps == 3 * half
     architecture = derive_by(plan, method="par")
     assert retrain_trainer(plan, architecture).steps == 3 * whole + round(0.5 * whole)
+
+
+def test_only_a_search_needs_its_steps(
+    experiment_file: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    text = re.sub(r"search:\n(  .*\n)+", "", experiment_file.read_text())
+    assert "\nsearch:" not in text
+    experiment_file.write_text(text)
+    said = refused(search, capsys, experiment_file, "--run", tmp_path / "run")
+    assert "search.steps: a search needs steps or epochs" in said
+    run(derive, experiment_file, "--run", tmp_path / "run", "--method", "interleaved")
+    assert (tmp_path / "run/architecture.json").exists()
+    page = corpus.page(load_experiment(experiment_file), tmp_path / "run")
+    assert "retrain: 25 steps" in page
+    assert "search: " not in page
 
 
 def test_a_signal_in_the_last_step_still_stops(

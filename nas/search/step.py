@@ -87,20 +87,18 @@ class SearchStep:
         return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
-        trained = list(state.parameters.values())
+        alpha_LC = state.parameters["alpha"]
         name = "weights"  # next_batch: the batch and memory that the weights see next
         if self.alpha_batches is not None:
             index = (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
             name, batch = "alpha", self.alpha_batches.batch(index)
         stream = stream_at(state, name, batch)
-        gradients = [torch.zeros_like(parameter) for parameter in trained]
+        gradient_LC = torch.zeros_like(alpha_LC)
 
         def backward(loss: Tensor) -> None:
             if not loss.requires_grad:  # every slot drew identity: alpha's gradient is 0
                 return
-            parts = torch.autograd.grad(loss, trained, materialize_grads=True)
-            for gradient, part in zip(gradients, parts, strict=True):
-                gradient.add_(part)
+            gradient_LC.add_(*torch.autograd.grad(loss, [alpha_LC], materialize_grads=True))
 
         forward = self.weight_step.forward
         key = (_ALPHA_STREAM, self.seed, state.step, forward.ranks.rank)
@@ -111,25 +109,22 @@ class SearchStep:
             _, stream = forward.accumulate(state, batch, stream, mix, backward, auxiliary=False)
         if self.alpha_batches is not None:
             state.streams["alpha"] = stream
-        for parameter, gradient in zip(trained, gradients, strict=True):
-            parameter.grad = gradient
+        alpha_LC.grad = gradient_LC
         self._update_alpha(state)
 
     def _shared(self, state: TrainState, batch: Batch) -> Metrics:
         """Weights and alpha on the same batch, from one backward pass."""
-        for parameter in state.parameters.values():
-            parameter.grad = torch.zeros_like(parameter)
+        alpha_LC = state.parameters["alpha"]
+        alpha_LC.grad = torch.zeros_like(alpha_LC)
         metrics = self.weight_step(state, batch, lambda: self.mix(state))
         if self.plan.alpha_due(state.step):
             self._update_alpha(state)
         return metrics
 
     def _update_alpha(self, state: TrainState) -> None:
-        gradients = [p.grad for p in state.parameters.values() if p.grad is not None]
-        assert len(gradients) == len(state.parameters), "each has one, if of zeros"
-        self.weight_step.forward.ranks.sum(gradients)
         alpha_LC = state.parameters["alpha"]
-        assert alpha_LC.grad is not None
+        assert alpha_LC.grad is not None, "it has one, if of zeros"
+        self.weight_step.forward.ranks.sum([alpha_LC.grad])
         # After the sum over the processes: what depends on alpha alone must not count for each.
         if self.constraints:
             alpha_LC.grad += constrain(alpha_LC.detach(), self.constraints, state.multipliers)

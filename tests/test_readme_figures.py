@@ -27,7 +27,7 @@ from benchmarks.arms_report import (
     trained_arms,
 )
 from benchmarks.kinds_alone import entries, less, nats_of
-from benchmarks.layout_rows import rows_of
+from benchmarks.layout_rows import Row, rows_of
 from benchmarks.layoutbench.regret import regret_of
 from benchmarks.layoutbench.table import read_table
 from benchmarks.timing_company import BEHIND, COMPANIES, line
@@ -169,17 +169,35 @@ def shrunk() -> Claims:
     for of_way in lines:
         _, way, mean_nats, more, *_ = (cell.strip() for cell in of_way.split("|"))
         yield SHRINKING, mean_nats, *([] if way == PARENT else [more])
-    shares = [float(row["latency"]) for row in rows if row["way"] == "chosen"]
-    less_of_all = list[str]()
-    for other in (PARENT, "chosen anew, 3600 steps"):
-        kept = (
-            {row["parent"]: row for row in rows if row["way"] == way} for way in ("chosen", other)
-        )
-        one, than = ({parent: float(row["test_nats"]) for parent, row in of.items()} for of in kept)
-        mean, half = paired_interval([one[parent] - than[parent] for parent in than])
-        less_of_all.append(f"{mean:.3f} +- {half:.3f}")
+    less = [less_shrunk(rows, "chosen", other) for other in (PARENT, "chosen anew, 3600 steps")]
     for page in (README, FOUND):
-        yield page, *less_of_all, f"{statistics.fmean(shares):.2f}x"
+        yield page, *less, share_shrunk(rows)
+
+
+def shrunk_otherwise() -> Claims:
+    """Other budgets, steps and texts, and without the teacher, with two models each."""
+    for name in ("eighty", "half", "300", "prose"):
+        rows = rows_of(RESULTS / f"shrinking_{name}.csv")
+        share = [share_shrunk(rows)] if name != "300" else []
+        yield SHRINKING, less_shrunk(rows, "chosen", PARENT), *share
+    yield SHRINKING, less_shrunk(rows, "chosen", "whole")
+    yield SHRINKING, less_shrunk(rows, "chosen", "chosen anew, 3600 steps")
+    rows = rows_of(RESULTS / "shrinking_labels.csv")
+    yield SHRINKING, *(less_shrunk(rows, way, PARENT) for way in ("chosen", "whole"))
+
+
+def less_shrunk(rows: list[Row], way: str, other: str) -> str:
+    """By how much a way is above another, or below it, in the mean of the parents."""
+    kept = ({row["parent"]: row for row in rows if row["way"] == one} for one in (way, other))
+    one, than = ({parent: float(row["test_nats"]) for parent, row in of.items()} for of in kept)
+    mean, half = paired_interval([one[parent] - than[parent] for parent in than])
+    return f"{abs(mean):.3f} +- {half:.3f}"
+
+
+def share_shrunk(rows: list[Row]) -> str:
+    """What the chosen subsets take of the latency."""
+    shares = [float(row["latency"]) for row in rows if row["way"] == "chosen"]
+    return f"{statistics.fmean(shares):.2f}x"
 
 
 def copied() -> Claims:
@@ -428,7 +446,8 @@ def dropout_by_default() -> Claims:
 
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
-    headline, plain_headline, headline_on_another_text, shrunk, copied, more_kinds, recalled,
+    headline, plain_headline, headline_on_another_text, shrunk, shrunk_otherwise, copied,
+    more_kinds, recalled,
     demo, ranked, searched, replayed, dense_first, steps, taught_steps, other_times,
     predicted_times, speeds_of_kinds, worth_of_kinds, dropout_by_default,
 )  # fmt: skip

@@ -89,12 +89,6 @@ Width = Annotated[int, Field(ge=1, le=2**16)]
 class SoftmaxConfig(Section):
     """Adaptive softmax (Grave et al. 2017); without cutoffs a plain softmax."""
 
-    cutoffs: tuple[int, ...] = Field(
-        default=(),
-        max_length=64,
-        description="Adaptive softmax: first token id of each tail, increasing; empty: ordinary "
-        "softmax. `python -m benchmarks.cutoffs` proposes some.",
-    )
     factor: float | None = Field(
         default=None,
         ge=1,
@@ -106,6 +100,13 @@ class SoftmaxConfig(Section):
         default=None, description="Widths of the tails, in place of factor."
     )
     tied: bool = Field(default=True, description="The embedding and the softmax share weights.")
+    # Last: the order of the fields is part of a saved model's digest.
+    cutoffs: tuple[int, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Adaptive softmax: first token id of each tail, increasing; empty: ordinary "
+        "softmax. `python -m benchmarks.cutoffs` proposes some.",
+    )
 
     @model_validator(mode="after")
     def _clusters_fit(self) -> Self:

@@ -48,7 +48,8 @@ def parent_of(plan: RunPlan) -> tuple[Layout, Parent]:
     options = _options(plan, architecture.blocks)
     layout = tuple(plan.candidates[of_place[0]] for of_place in options)
     like = architecture_of(plan, Derived(layout, Evidence(method="parent")), architecture.name)
-    given = load_given({"start": folder}, like, [plan.run_dir / "model"])["start"]
+    # The teacher too: retrain.py would refuse it after the scores.
+    given = load_given(plan.experiment.retrain.models(), like, [plan.run_dir / "model"])["start"]
     scores = sub_networks(plan, given, options)
     return layout, Parent(options, scores.distances, scores.cosines)
 

@@ -294,13 +294,21 @@ def test_a_rule_that_finds_no_subset_is_a_remark(
     assert chosen.remarks == ["drop_last: no subset"]
 
 
-def test_a_parent_of_shared_weights_and_the_runs_own_model_are_refused(
+def test_models_that_are_tied_foreign_or_the_runs_own_are_refused(
     parent: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
     own = shutil.copytree(parent, tmp_path / "run/model")
     with pytest.raises(ValueError, match=r"retrain.start: .*/run/model: is where this training wr"):
         parent_of(plan_of(experiment_file, tmp_path / "run", f"retrain.start={own}"))
-    tied = load_architecture(parent / "architecture.json").model_copy(update={"tie_blocks": 2})
+    saved = load_architecture(parent / "architecture.json")
+    foreign = saved.tokenizer.model_copy(update={"digest": "another"})
+    other = saved.model_copy(update={"tokenizer": foreign})
+    save_model(tmp_path / "other", build_model(other), other)
+    shutil.copy(parent / "tokenizer.json", tmp_path / "other")
+    texts = (f"retrain.start={parent}", f"retrain.teacher={tmp_path / 'other'}")
+    with pytest.raises(ValueError, match=r"retrain.teacher: .*/other: was trained with another t"):
+        parent_of(plan_of(experiment_file, tmp_path / "run", *texts))
+    tied = saved.model_copy(update={"tie_blocks": 2})
     save_model(parent, build_model(tied), tied)
     plan = plan_of(experiment_file, tmp_path / "run", f"retrain.start={parent}")
     with pytest.raises(ValueError, match=r"blocks share weights \(tie_blocks 2\), so none can be"):

@@ -350,9 +350,7 @@ def steps() -> Claims:
             for over, power in ((f"ours_over_{word}", 1), (f"{word}_over_relative", -1)):
                 cells += [f"{one['speed'][over] ** power:.2f}"] if over in one["speed"] else []
         yield BENCHMARKS, side.split(", ")[0], *cells
-        if side == "ours":
-            yield README, *cells
-        elif side == "textbook":
+        if side == "textbook":
             yield BENCHMARKS, f"{cells[1]} (small) and {cells[3]} (large)"
         elif side == "ceiling":
             yield BENCHMARKS, f"{cells[1]} and {cells[3]} of"

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add, size = parser.add_argument, cli.number_from(1, 2**24)
     add("experiment", type=Path, nargs="?", help="whose text and sizes are meant")
     add("--counts", type=Path, metavar="FILE", help="counts or probabilities, in its place")
-    add("--clusters", type=int, default=4, metavar="N", help="number of clusters, head included")
+    add("--clusters", type=cli.number_from(2, 65), default=4, metavar="N", help="head included")
     add("--d-model", type=size, metavar="N", help="width of the head (default: 512)")
     add("--factor", type=float, help="tail t has width d_model / factor^t (default: 4)")
     add("--sizes", type=int, nargs="+", metavar="WIDTH", help="tail widths, in place of --factor")

@@ -223,6 +223,13 @@ def _attention(
     return out
 
 
+def _rms_norm(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """F.rms_norm by one kernel, which reads and writes what that of LayerNorm does."""
+    return torch.nn.functional.layer_norm(x, shape, weight, None, 1e-5 if eps is None else eps)
+
+
 class _Autocast(TorchFunctionMode):
     """torch.autocast for the device without numbers, which torch's own refuses."""
 
@@ -282,6 +289,7 @@ _PRETENDED = {
     "is_autocast_enabled": _Autocast.is_autocast_enabled,
     "get_autocast_dtype": _Autocast.get_autocast_dtype,
     "nn.functional.dropout": _dropout,
+    "nn.functional.rms_norm": _rms_norm,
     "nn.functional.scaled_dot_product_attention": _attention,
     "nn.utils.clip_grad._has_foreach_support": lambda *_: True,
     "optim.adam._device_dtype_check_for_fused": lambda *_: None,

@@ -48,6 +48,8 @@ from utils.kept import Kept
 from utils.screen import say
 
 FILE = "baselines.jsonl"
+# Shares are ratios of times, of throughput too.
+_IN_WORDS = {"throughput": "pass time"}
 # A name that no layout has.
 _CHOSEN = "the chosen one"
 
@@ -70,7 +72,9 @@ def matching(
     # Not the seed of a derivation: the same baselines whatever was derived.
     request = replace(request, config=request.config.model_copy(update={"seed": 0}))
     shares = _timed if cost in WORKLOADS else _counted
-    return Matching(request, layout, taken, count, cost, *shares(plan, cost, layout))
+    return Matching(
+        request, layout, taken, count, _IN_WORDS.get(cost, cost), *shares(plan, cost, layout)
+    )
 
 
 # Costs as multiples of the chosen layout's: predicted of one, and measured of several.
@@ -172,7 +176,8 @@ def entries_of(plan: RunPlan) -> list[Entry]:
             _join(plan, entries, Entry(architecture, "baseline", [kind], share))
     others = {entry.architecture.name: entry.share for entry in entries[1:]}
     if shares := {name: share for name, share in others.items() if share is not None}:
-        entries[0].remark(of_equal_cost(equal_cost(plan, chosen), shares))
+        cost = equal_cost(plan, chosen)
+        entries[0].remark(of_equal_cost(_IN_WORDS.get(cost, cost), shares))
     for seed in plan.experiment.compare.seeds:
         for entry in to_train(entries):
             claim_retraining(plan.with_seed(seed), entry.architecture)

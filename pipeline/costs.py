@@ -13,14 +13,15 @@ from data.cache import default_cache, key_hash
 from model import LanguageModel, layout_letters
 from nas.costs.budget import LayoutCost, parse_amount
 from nas.costs.latency import Latencies, Shapes, measure_latency
-from nas.costs.model import CostModel, counted
+from nas.costs.model import CostModel
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
 from pipeline.plan import RunPlan
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest
 from utils.files import csv_of, read_object, write_whole
-from utils.pi import load_pi, softmax
+from utils.pi import load_pi, softmax, thin
 from utils.screen import say
+from utils.text import plural
 
 # What computes a pass; a table does not outlive a change there.
 _TIMED_SOURCES = ("model", "nas/costs", "training", "pipeline/costs.py")
@@ -96,7 +97,7 @@ def time_models(
     Of `trained` models as they are; of others at the weights that costs are taken of.
     """
     costs = cost_model(plan)
-    say(f"measuring the latency of {counted(len(models), 'model')} in turn")
+    say(f"measuring the latency of {plural(len(models), 'model')} in turn")
     if not trained:
         models = {name: model.costliest() for name, model in models.items()}
     models = {name: model.to(plan.device) for name, model in models.items()}
@@ -190,8 +191,7 @@ def read_costs(folder: Path) -> SearchCosts:
 
 def cost_path(arrays: Mapping[str, Any], costs: SearchCosts) -> list[dict[str, float]]:
     """What pi was expected to cost after some steps, and each slot's likeliest candidate."""
-    steps = len(arrays["alpha"])
-    rows_N = np.unique(np.linspace(0, steps - 1, min(steps, _MOST_STEPS)).round().astype(int))
+    rows_N = thin(len(arrays["alpha"]), _MOST_STEPS)
     alpha_NLC = arrays["alpha"][rows_N].astype(np.float64)
     value_C = np.array([costs.by_label[str(label)] for label in arrays["labels"]])
     expected_N = costs.rest + (softmax(alpha_NLC) * value_C).sum(axis=(1, 2))

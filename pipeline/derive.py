@@ -160,7 +160,6 @@ def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Req
         slots=len(plan.slots),
         flops_per_token=plan.costs,
         trajectories={seed: plan.searched_folder(seed) / "pi.npz" for seed in seeds},
-        search_steps=plan.search_steps,
         alpha_learned=plan.experiment.search.alpha_learns,
         tie_blocks=plan.sizes["tie_blocks"],
         token_shift=plan.experiment.model.token_shift,

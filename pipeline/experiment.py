@@ -4,7 +4,6 @@ import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
@@ -268,7 +267,7 @@ def load_experiment(
     if experiment is not None and experiment.sweep and not source.lines(errors):
         from pipeline.experiment_sweep import sweep_problems
 
-        errors += sweep_problems(experiment, partial(changed_settings, experiment))
+        errors += sweep_problems(experiment)
     readers: dict[str, type[DataConfig | RetrainConfig]]
     readers = {"data": DataConfig, "retrain": RetrainConfig}
     for name, kind in readers.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from optuna.samplers import RandomSampler
@@ -11,17 +11,15 @@ from hpo.config import SweepConfig
 from hpo.space import Space
 from nas.derivation import RULES, check_method, method_of
 from nas.derivation.base import Request
+from pipeline.experiment import Experiment, changed_settings
 from utils.validation import Said, dotted, show, takes_integers_alone
 
 if TYPE_CHECKING:
     from data.config import DataConfig
-    from pipeline.experiment import Experiment
 
 DRAWS = 200
 _MOST_LINES = 5
 Values = Mapping[str, Any]
-# The experiment with other values at some keys and without others, or what is wrong with it.
-Change = Callable[[Values, Sequence[str]], "tuple[Experiment | None, list[Said]]"]
 
 # By the beginning of a key.
 _NEVER = {
@@ -42,12 +40,11 @@ def space_of(experiment: Experiment) -> Space:
     """The space of an experiment with a sweep; the schema says which keys take integers only."""
     assert experiment.sweep is not None
     space = experiment.sweep.space
-    schema = type(experiment)
-    integers = {key for key in space if takes_integers_alone(schema, tuple(key.split(".")))}
+    integers = {key for key in space if takes_integers_alone(Experiment, tuple(key.split(".")))}
     return Space(space, integers)
 
 
-def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:
+def sweep_problems(experiment: Experiment) -> list[Said]:
     """All that is wrong with the sweep of an experiment that is itself valid.
 
     The ends of each range and each choice are tried in a random draw of the other keys, then whole
@@ -61,7 +58,7 @@ def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:
     source = RandomSampler(seed=0)
     for values in (*space.edges(source), *(space.draw(source) for _ in range(DRAWS))):
         every = {**sweep.set, **values}
-        changed, said = change(every, space.inactive(values))
+        changed, said = changed_settings(experiment, every, space.inactive(values))
         if changed is not None and not said:
             said = [*_late_problems(changed, sweep)]
         for path, words in said[: _MOST_LINES - len(errors)]:

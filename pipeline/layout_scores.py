@@ -36,7 +36,6 @@ from utils.files import read_object, words_of, write_whole
 from utils.kept import Kept
 from utils.screen import say
 
-Labels = tuple[str, ...]
 # All that a score by a SuperNet's weights passes through.
 _SCORED_SOURCES = ("data", "model", "nas", "pipeline", "training", "utils")
 
@@ -65,22 +64,15 @@ class SupernetScores:
     plan: RunPlan
     seeds: Sequence[int]
     tokens: int | None = None
-    _scores: dict[Labels, Score] = field(default_factory=dict)
 
     def score(self, layout: Layout) -> Score:
         """The score of a layout: in every slot its candidate, with weight 1.
 
         The SuperNet has other weights for other layouts of one network, and none is nearer to it.
         """
-        labels = tuple(candidate.label for candidate in layout)
-        if labels not in self._scores:
-            self._scores[labels] = self._one_hot(labels)
-        return self._scores[labels]
-
-    def _one_hot(self, labels: Labels) -> Score:
         numbers = {candidate.label: k for k, candidate in enumerate(self.plan.candidates)}
-        mix: Mix = [[(numbers[label], None)] for label in labels]
-        name, scores = " ".join(labels), list[Score]()
+        mix: Mix = [[(numbers[candidate.label], None)] for candidate in layout]
+        name, scores = " ".join(candidate.label for candidate in layout), list[Score]()
         for net, kept in zip(self._nets, self._kept, strict=True):
             if name not in kept.values:
                 score = self._pass(net, mix)
@@ -197,7 +189,8 @@ class LayoutTrainings:
         count = f"at most {half + full} trainings of {steps}{shorter}"
         say(f"{words}: {count}, {self.workers} at a time")
         if self._countdown is None:
-            fewer = "--set derive.top=1 --set derive.trainings.seeds=1"
+            more = "--set derive.trainings.half=4" if half else "after a search --set derive.top=1"
+            fewer = f"--set derive.trainings.seeds=1, {more}"
             say(f"to train fewer: {fewer}; letters: {legend(self.plan.candidates)}")
             self._countdown = Countdown(0, self.workers)
         self._countdown.expect(half + full, half * _WORK["half"] + full)

@@ -18,7 +18,7 @@ from nas.search.config import check_schedules
 from nas.search.plan import SearchPlan
 from pipeline.devices import find_device, gpu_of, missed_gpu, set_precision
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.run_files import retrain_folder, run_folders, search_folder
+from pipeline.run_files import retrain_folder, run_folders, search_folder, unfinished
 from training.config import steps_in
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
@@ -255,9 +255,13 @@ class RunPlan:
         return search_folder(self.run_dir, seed)
 
     def searched_folder(self, seed: int) -> Path:
-        """The folder of a search to read from; ValueError where it is of another experiment."""
+        """The folder of a search to read; ValueError where it is another's, or has not ended."""
         folder = self.search_folder(seed)
         is_claimed(folder, self.search_identity)
+        if folder in unfinished(self.run_dir):
+            raise ValueError(
+                f"{folder}: the search has not ended; start search.py again to finish it"
+            )
         return folder
 
     def retrain_folder(self, name: str) -> Path:

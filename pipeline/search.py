@@ -12,7 +12,6 @@ from torch import Tensor
 
 from model import LanguageModel, Mix, layout_letters
 from model.layout import legend
-from nas.costs.model import counted
 from nas.derivation import NEED_PI
 from nas.search.constraint import Constraint, multipliers
 from nas.search.diagnostics import LEAST_DIRECTED, alpha_path, diagnose_search, warnings_of
@@ -45,7 +44,7 @@ from training.trainer import Trainer
 from utils.files import write_whole
 from utils.pi import entropy_share, load_pi, margins, softmax
 from utils.screen import announce
-from utils.text import aligned
+from utils.text import aligned, plural
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0
@@ -232,7 +231,7 @@ def _search_summary(plan: RunPlan, state: TrainState, schedules: SearchPlan) -> 
         passes_line(schedules.steps, plan.search_batches[0]),
         settings_line("search", config),
         f"  {warmup_steps(config.optimiser, schedules.steps)} steps of warm-up; architecture "
-        f"resampled every {counted(schedules.resample_every, 'step')}; peak learning rate of alpha "
+        f"resampled every {plural(schedules.resample_every, 'step')}; peak learning rate of alpha "
         f"{schedules.alpha_peak_lr:.4f}",
         alpha,
     ]

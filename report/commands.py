@@ -4,12 +4,10 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from report import html
 from report.comparison import Comparison
-from report.layouts import CHOSEN
-from report.run_files import seed_folders, seed_of
+from report.run_files import read_chosen, seed_folders, seed_of
 from utils.files import read_object, read_rows
 
 _ENOUGH_SEEDS = 3
@@ -21,7 +19,7 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     folder = _shown(run_folder)
     shown = shlex.quote(folder)
     searched = [one for one in seed_folders(run_folder / "search") if (one / "pi.csv").exists()]
-    made = _chosen(run_folder)
+    made = read_chosen(run_folder)
     chosen, seeds = str(made.get("name", "")), [seed_of(one) for one in searched]
     trained = [run_folder / "retrain" / chosen] if chosen else run_folder.glob("retrain/*")
     several = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
@@ -49,12 +47,6 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
         file = shlex.quote(f"{folder}/search/{searched[-1].name}/experiment.yaml")
         commands.append(f"python search.py {file} --run {shown} --set run.seed={seed}")
     return commands
-
-
-def _chosen(run_folder: Path) -> dict[str, Any]:
-    """The chosen architecture; empty where there is none yet."""
-    path = run_folder / CHOSEN
-    return read_object(path) if path.exists() else {}
 
 
 def _compared(run_folder: Path) -> str:

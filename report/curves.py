@@ -15,9 +15,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from report.pi_figures import MOST_POINTS, mark_start
 from report.plotting import FAINT, HUES, colours, dashes, framed, short_label, step_axis
-from report.run_files import Trajectory, thin
+from report.run_files import Trajectory
 from utils.files import read_object
-from utils.pi import entropy, margins
+from utils.pi import entropy, margins, thin
 
 _NETS = {  # net of a row: label, colour, mark
     "soft": ("validation, mixture of all kinds", HUES["baseline"], "o"),

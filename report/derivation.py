@@ -24,7 +24,8 @@ from report.plotting import (
     png,
     stairs,
 )
-from utils.files import read_object, write_whole
+from report.run_files import read_chosen
+from utils.files import write_whole
 from utils.text import compact
 
 
@@ -68,9 +69,7 @@ class Trainings:
 
 def read_trainings(run_folder: Path) -> Trainings | None:
     """Read what was trained for the chosen layout; None where nothing was."""
-    if not (run_folder / "architecture.json").exists():
-        return None
-    name = read_object(run_folder / "architecture.json")["name"]
+    name = read_chosen(run_folder).get("name")
     path, front = (run_folder / "architectures" / f"{name}{end}" for end in (".csv", "-front.csv"))
     if not (path.exists() and front.exists()):
         return None

@@ -14,11 +14,11 @@ import pandas as pd
 from report import html
 from report.comparison import Comparison
 from report.plotting import colours
-from report.run_files import seed_folders
+from report.run_files import CHOSEN, seed_folders
 from utils.files import read_object
 from utils.text import compact, layout_title
 
-CHOSEN, OTHERS = "architecture.json", "architectures"
+OTHERS = "architectures"
 _COSTS = {"parameters": "parameters", "flops_per_token": "FLOPs per token"}
 _NETS = {
     "soft": "pi's mixture of all candidates",

@@ -5,6 +5,8 @@ Every section is made from files; where they do not exist yet, the section is le
 
 from pathlib import Path
 
+import numpy as np
+
 from report import html
 from report.answer import answer
 from report.commands import commands_section, next_commands
@@ -45,6 +47,8 @@ def write_report(run_folder: Path) -> Path:
     labels += [one.labels for one in layouts]
     palette = palette_of(labels, max((one.pi_NLC.shape[1] for one in known), default=1))
     found = search_sections(searches)
+    # Nothing is likeliest before alpha moves, nor where it never does.
+    last = next((one for one in known[-1:] if not chosen and np.ptp(one.pi_NLC[-1])), None)
     # The first screen is about the layout that was compared, or else about the chosen one.
     name = next(iter(contenders["name"][contenders["is_chosen"].astype(bool)]), None)
     shown = next((layout for layout in layouts if layout.name == name), chosen)
@@ -59,7 +63,7 @@ def write_report(run_folder: Path) -> Path:
             contenders,
             comparison,
             palette,
-            likeliest=known[-1] if known and not chosen else None,
+            likeliest=last,
             pi_L=shown.pi_L if shown else None,
             budget=shown.budget if shown else "",
             caveats=caveats,

@@ -33,8 +33,9 @@ from report.plotting import (
     step_axis,
     text_on,
 )
-from report.run_files import Trajectory, frame_rows, thin
+from report.run_files import Trajectory, frame_rows
 from utils.files import write_whole
+from utils.pi import thin
 
 MOST_POINTS = 400  # more than a panel has pixels
 _WIDE = 2.0  # inches of a panel
@@ -85,11 +86,11 @@ def line_plots(*trajectories: Trajectory) -> Figure:
                     axes.fill_between(step_N, low_NC[:, i], high_NC[:, i], linewidth=0, **band)
                 axes.plot(step_N, mean_NC[:, i], color=hue[label], linestyle=dashes(i), **shape)
             most = int(mean_NC[-1].argmax())
-            words = (
-                f"{'block ' if wide else ''}{slot}: {short_label(labels[most], 22 if wide else 11)}"
-            )
-            words += f" {mean_NC[-1, most]:.2f}"
-            if searches > 1:
+            words, ahead = f"{'block ' if wide else ''}{slot}", bool(np.ptp(mean_NC[-1]))
+            if ahead:
+                label = short_label(labels[most], 22 if wide else 11)
+                words += f": {label} {mean_NC[-1, most]:.2f}"
+            if ahead and searches > 1:
                 votes = int((pi_RNC[:, -1].argmax(axis=1) == most).sum())
                 words += f", {votes} of {searches}"
             axes.set_title(words, loc="left", fontsize=9.5 if wide else 8.5, pad=3)

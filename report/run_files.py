@@ -6,12 +6,15 @@ N recorded steps   L slots   C candidates
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from utils.files import read_object, read_rows
-from utils.pi import load_pi
+from utils.pi import load_pi, thin
+
+CHOSEN = "architecture.json"
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,12 @@ class Trajectory:
     tau_N: np.ndarray
     labels: tuple[str, ...]
     alpha_start: int  # first step in which alpha moves
+
+
+def read_chosen(run_folder: Path) -> dict[str, Any]:
+    """The chosen architecture; empty where there is none yet."""
+    path = run_folder / CHOSEN
+    return read_object(path) if path.exists() else {}
 
 
 def read_trajectory(path: Path) -> Trajectory:
@@ -72,11 +81,6 @@ def tight_layout(layout: str) -> str:
     """A layout of single letters without the spaces between them: 'a d i' is 'adi'."""
     letters = layout.split()
     return "".join(letters) if all(len(letter) == 1 for letter in letters) else layout
-
-
-def thin(count: int, most: int) -> np.ndarray:
-    """Indices of at most `most` of `count` rows, evenly spread, from the first to the last."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def frame_rows(step_N: np.ndarray, alpha_start: int, most: int) -> np.ndarray:

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from report import html
 from report.html import Column
 from report.plotting import COSTS, INK, colours, framed, headline, png
-from report.run_files import tight_layout
-from utils.files import read_object
+from report.run_files import read_chosen, tight_layout
 from utils.text import compact
 
 _SHOWN = 12
@@ -25,10 +24,8 @@ _LEAST_NATS = 1e-3
 
 def read_shrinking(run_folder: Path) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """The blocks of the parent, each with its price and whether it is kept, and the subsets."""
-    if not (run_folder / "architecture.json").exists():
-        return None
-    chosen = read_object(run_folder / "architecture.json")
-    path = run_folder / "architectures" / f"{chosen['name']}-subsets.csv"
+    chosen = read_chosen(run_folder)
+    path = run_folder / "architectures" / f"{chosen.get('name')}-subsets.csv"
     if not path.exists():
         return None
     blocks, subsets = pd.read_csv(path.with_name(f"{chosen['name']}-blocks.csv")), pd.read_csv(path)

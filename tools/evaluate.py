@@ -91,6 +91,7 @@ def measure(arguments: argparse.Namespace) -> None:
     from pipeline.devices import device_of
     from pipeline.run_files import read_model_folder
     from utils.files import write_whole
+    from utils.text import plural
 
     device, saved = device_of(arguments.device), read_model_folder(arguments.model)
     own = saved.architecture
@@ -109,7 +110,7 @@ def measure(arguments: argparse.Namespace) -> None:
     print(
         f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
         f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
-        f"{len(arguments.data)} document{'s' * (len(arguments.data) > 1)}",
+        f"{plural(len(arguments.data), 'document')}",
         f"measured with {options_text(changed[0], but='memory')}; {cut['streams']} streams of "
         f"{cut['segment']} tokens, {cut['context']} of context; {device}, {arguments.precision}",
         *(f"lossy: {loss}" for loss in saved.tokenizer.losses),

@@ -27,6 +27,11 @@ def load_pi(path: Path) -> dict[str, NDArray[Any]]:
         return dict(file)
 
 
+def thin(count: int, most: int) -> NDArray[np.int64]:
+    """Indices of at most `most` of `count` rows, evenly spread, from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
 def softmax(alpha: NDArray[Any]) -> NDArray[Any]:
     """Softmax over the last axis."""
     pi: NDArray[Any] = special.softmax(alpha, axis=-1)

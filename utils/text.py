@@ -16,6 +16,11 @@ _OPTION = re.compile(r"([?&][a-z]*pass[a-z]*=)[^&]*", re.IGNORECASE)
 NO_CONTEXT = "no block of this layout reads earlier tokens"
 
 
+def plural(count: int, word: str) -> str:
+    """E.g. `1 layout`, `2 layouts`."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
 def kind_words(kind: str) -> str:
     """The name of a kind in prose."""
     return kind.replace("dense", "feed-forward").replace("_", " ")

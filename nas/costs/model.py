@@ -22,6 +22,7 @@ from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import WORKLOADS, Shapes, time_in_turn
 from utils.files import read_object, unlike, write_whole
 from utils.screen import say
+from utils.text import plural
 from utils.validation import Section
 
 # Above this mean error, or below this rank correlation, of whole layouts a table is warned of.
@@ -339,7 +340,7 @@ class CostModel:
         timed = [name for name in budget.amounts if name in WORKLOADS]
         if timed:
             others = f"{budget.reference_name} whole, in turn"
-            say(f"measuring {counted(len(layouts), 'layout')} and {others}")
+            say(f"measuring {plural(len(layouts), 'layout')} and {others}")
         times = {name: self.times_ms(name, named) for name in timed}
 
         def use_of(layout: Layout) -> Use:
@@ -386,8 +387,3 @@ class CostModel:
             take_unsure=self.take_unsure,
         )
         return {name: float(np.median(ms_N)) for name, ms_N in times.items()}
-
-
-def counted(count: int, word: str) -> str:
-    """E.g. `1 layout`, `2 layouts`."""
-    return f"{count} {word}{'s' * (count != 1)}"

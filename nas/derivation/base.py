@@ -127,7 +127,6 @@ class Request:
     Attributes:
         limits: what a layout may cost at most; `context_limit` is one of them.
         trajectories: the searches' pi.npz by seed; rules need none.
-        search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
         train: validation nats of layouts, all with the first seed, then with the next one;
             infinite where a training diverged; for methods that train.
@@ -143,7 +142,6 @@ class Request:
     slots: int
     flops_per_token: Callable[[Layout], float]
     trajectories: Mapping[int, Path] = field(default_factory=dict)
-    search_steps: int = 0
     score: Callable[[Layout], Score] | None = None
     train: Train | None = None
     foresee: Callable[[str, int, int], None] = lambda words, half, full: None

@@ -26,6 +26,7 @@ from nas.derivation.ranking import Ranked, networks_by_score
 from nas.statistics.agreement import agreement
 from utils.pi import load_pi, margins
 from utils.screen import say
+from utils.text import plural
 
 Array = NDArray[np.float64]
 
@@ -110,11 +111,6 @@ def _mean_alpha(request: Request, path: Path) -> tuple[Array, int, int]:
         raise ValueError(
             f"{path}: {alpha_NLC.shape[1]} blocks of {searched}, the experiment has "
             f"{request.slots} of {labels}; use the search's own experiment"
-        )
-    if len(alpha_NLC) < request.search_steps:
-        raise ValueError(
-            f"{path}: the search is at step {len(alpha_NLC)} of "
-            f"{request.search_steps}; start search.py again to finish it"
         )
     last = math.ceil(request.config.average * len(alpha_NLC))
     return alpha_NLC[-last:].astype(np.float64).mean(axis=0), last, len(alpha_NLC)
@@ -285,7 +281,7 @@ class Scores:
 
     def __post_init__(self) -> None:
         self.searched = read_searches(self.request, self.method)
-        say(f"{self.method}: scores at most {self.most} layout{'s' * (self.most != 1)}")
+        say(f"{self.method}: scores at most {plural(self.most, 'layout')}")
         self._bar = tqdm(total=self.most, desc="layouts scored", disable=None, leave=False)
 
     @property

@@ -153,7 +153,8 @@ def sandwich_ends(config: DeriveConfig, slots: int) -> int:
 
 def explicit(request: Request) -> Derived:
     """The layout of derive.layout, as letters or labels."""
-    assert request.config.layout is not None
+    if request.config.layout is None:
+        raise ValueError("method layout takes derive.layout; give its letters, e.g. 'a d a d i d'")
     layout = written_layout(request.config.layout, request.candidates, request.slots)
     return Derived(layout=layout, evidence=Evidence(method="layout"))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nas.search.plan import SearchPlan
 from training.state import Metrics, TrainState
 from utils.files import write_whole
-from utils.pi import load_pi, softmax
+from utils.pi import load_pi, softmax, thin
 
 MOST_CSV_STEPS = 500
 
@@ -68,10 +68,8 @@ class Trajectory:
 def write_pi_csv(npz: Path, csv: Path) -> None:
     """The long table step, block, candidate, pi; thinned to at most MOST_CSV_STEPS steps."""
     arrays = load_pi(npz)
-    count = len(arrays["step"])
-    rows = np.unique(np.linspace(0, count - 1, min(count, MOST_CSV_STEPS)).round().astype(int))
     lines = ["step,block,candidate,pi"]
-    for row in rows:
+    for row in thin(len(arrays["step"]), MOST_CSV_STEPS):
         for slot, pi_C in enumerate(arrays["pi"][row]):
             for label, value in zip(arrays["labels"], pi_C, strict=True):
                 lines.append(f"{arrays['step'][row]},{slot},{label},{value:.6g}")

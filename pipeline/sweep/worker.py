@@ -33,7 +33,7 @@ from model import Architecture, Mix
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.experiment_sweep import shown_values
-from pipeline.layout_scores import LayoutTrainings, seeded
+from pipeline.layout_scores import seeded
 from pipeline.plan import set_up
 from pipeline.retrain import copy_chosen, find_architecture, retrain_all
 from pipeline.search import finish_searches, search_trainer
@@ -218,7 +218,7 @@ def run_seed(
         trainer.run(plan.experiment.run)
     finish_searches(plan, [plan.seed])
     _go_on(stop)
-    derived = derivation(plan, experiment.derive, LayoutTrainings(plan))
+    derived = derivation(plan, experiment.derive)
     choose(derived, experiment, run)
     _go_on(stop)
     architecture = find_architecture(plan, None, None)

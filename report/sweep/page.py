@@ -33,7 +33,7 @@ _CAPTIONS = {  # beginning of a figure's name: what it shows
 
 def write_sweep_report(run: Path, sweep: Summary, figures: Sequence[Path]) -> Path:
     """Write `sweep.html` into the sweep's folder, with its figures."""
-    palette = palette_of((row.layout or "").split() for row in sweep.rows)
+    palette = palette_of(one.split() for row in sweep.rows for one in _layouts(row))
     # The best trials, or all that no other one beats, behind the baseline.
     baseline = baseline_of(sweep.rows)
     best = [row for row in front(sweep.rows) if row != baseline]
@@ -52,8 +52,9 @@ def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
     body = html.render(
         "sweep.html.j2",
         drawn=[
-            (Stack((row.layout or "").split(), palette), row.name, _reached(sweep, row))
+            (Stack(one.split(), palette), row.name, _reached(sweep, row))
             for row in found
+            for one in _layouts(row)
         ],
         headline=headline(sweep),
         finished=len(done(sweep.rows)),
@@ -65,6 +66,11 @@ def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
         },
     )
     return html.Section("answer", "Result", body)
+
+
+def _layouts(row: Row) -> list[str]:
+    """Those that the seeds of a trial derived, each once."""
+    return row.layout.split(" / ") if row.layout else []
 
 
 def _reached(sweep: Summary, row: Row) -> list[str]:

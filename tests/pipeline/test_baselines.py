@@ -57,6 +57,15 @@ def test_every_baseline_of_equal_cost_costs_what_the_chosen_layout_costs(
     assert of_equal_cost(cost, named) == said.splitlines()[-1] == entries[0].remarks[-1]
 
 
+def test_shares_of_throughput_are_called_what_they_are_ratios_of(
+    experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock
+) -> None:
+    layout = chosen(tmp_path / "run", experiment_file, "derive.budget.throughput=0.5x")
+    plan = plan_with(*LAYOUT)
+    assert equal_cost(plan, layout) == "throughput"
+    assert matching(plan, layout, frozenset(), 1).cost == "pass time"
+
+
 def test_a_remark_says_which_baselines_do_not_have_the_same_cost() -> None:
     shares = {"random-0": 0.971, "interleaved-3": 0.8333, "sandwich-3-k1": 0.969, "drop_1": 1.04}
     assert of_equal_cost("flops", shares) == (

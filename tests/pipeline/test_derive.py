@@ -69,6 +69,24 @@ def test_no_command_reads_a_search_of_another_text(
     assert state_of(searched) == before
 
 
+@pytest.mark.parametrize("method", ["argmax", "top_k", "trained"])
+def test_no_method_reads_a_search_that_was_not_brought_to_its_end(
+    searched: Path, capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    """Killed while a later seed searches: all steps are there, and no warnings of the search."""
+    (searched / "search/seed-0/pi.csv").unlink()
+    line = refused(derive.main, capsys, searched, "--method", method).splitlines()[-1]
+    ended = "the search has not ended; start search.py again to finish it"
+    assert line == f"{searched / 'search/seed-0'}: {ended}"
+
+
+def test_the_name_of_the_method_layout_is_no_layout(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(retrain.main, capsys, searched, "--layout", "layout").splitlines()[-1]
+    assert line == "method layout takes derive.layout; give its letters, e.g. 'a d a d i d'"
+
+
 def test_each_of_several_searches_is_looked_at(
     searched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

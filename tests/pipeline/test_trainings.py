@@ -85,7 +85,7 @@ def test_how_many_trainings_are_to_come_is_said_before_the_first_one(
     most = int(re.findall(r"at most (\d+) trainings of 8 steps", at_first)[0])
     assert most >= len(jobs)
     assert "4 of half as many" in at_first
-    assert "derive.top=1" in shown[shown.index(at_first) + 1]
+    assert "seeds=1, --set derive.trainings.half=4;" in shown[shown.index(at_first) + 1]
     done = [line for line in shown if line[0] == "["]
     # Of all stages, and the last one is the last.
     assert [line.split("]")[0].split("/")[0] for line in done] == [

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from report.page import write_report
@@ -67,6 +68,13 @@ def test_sections_without_files_are_left_out(make):
     assert page.part("answer").count("<li") == 2  # what is likeliest so far
     assert "python derive.py" in page.part("answer")
     assert re.search(r"python derive\.py .*\npython retrain\.py .*\npython compare\.py ", page.text)
+
+
+def test_nothing_is_called_likeliest_while_all_are_equally_likely(make):
+    folder = make.search(slots=2, steps=2, drawn=DRAWN)
+    arrays = dict(np.load(folder / "pi.npz"))
+    np.savez(folder / "pi.npz", **{**arrays, "pi": np.full_like(arrays["pi"], 1 / 3)})
+    assert page_of(make.run).part("answer").count("<li") == 0
 
 
 def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):

@@ -45,6 +45,12 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
     assert marked == ["trial 3"]
 
 
+def test_each_layout_that_the_seeds_of_a_trial_derived_is_drawn(sweeper, tmp_path):
+    rows = [sweeper.row(0, values=[2.0], layout="a d / d a i")]
+    answer = page_of(tmp_path, sweeper.sweep(rows)).part("answer")
+    assert (answer.count("<ol"), answer.count("<li")) == (2, 5)
+
+
 @pytest.mark.parametrize("state", ["failed", "running", "waiting"])
 def test_a_sweep_without_a_finished_trial_has_a_page(sweeper, tmp_path, state):
     rows = [sweeper.row(n, state=state) for n in range(2)]

@@ -142,13 +142,6 @@ def test_argmax_takes_the_mean_alpha_of_the_last_part_not_the_last_step(tmp_path
     assert layout_letters(last.layout) == "d d"
 
 
-def test_argmax_refuses_a_search_that_is_not_finished(tmp_path: Path) -> None:
-    path = write(tmp_path / "pi.npz", np.zeros((4, 2, 3)), LABELS)
-    request = Request(DeriveConfig(), tiny.candidates(*LABELS), 2, cost, {0: path}, search_steps=5)
-    with pytest.raises(ValueError, match=r"is at step 4 of 5; start search\.py again"):
-        method_of("argmax")(request)
-
-
 def test_argmax_refuses_a_search_of_other_slots_or_candidates(tmp_path: Path) -> None:
     path = write(tmp_path / "pi.npz", np.zeros((4, 2, 3)), LABELS)
     with pytest.raises(ValueError, match=r"2 blocks of .* the experiment has 3 of"):

@@ -99,6 +99,12 @@ def block_options(candidate: Candidate) -> str | None:
     return ", ".join(f"{name}={getattr(candidate, name)!r}" for name in names)
 
 
+def weight_options(candidate: Candidate) -> dict[str, object]:
+    """The options that a block's weights were trained for: not those that may change later."""
+    names = type(candidate).model_fields.keys() - candidate.same_result - candidate.adjustable
+    return {name: getattr(candidate, name) for name in names - {"label"}}
+
+
 def network_from(
     options_L: Sequence[str | None], labels_L: Sequence[str], tie_blocks: int | None
 ) -> Network:

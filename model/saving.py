@@ -19,6 +19,7 @@ from torch import Tensor
 from model.architecture import Architecture, check_model_folder, load_architecture, model_digest
 from model.blocks import BLOCKS, Candidate
 from model.language_model import LanguageModel
+from model.layout import weight_options
 from model.ops import NO_DROPOUT, Dropout
 from utils.files import write_whole
 from utils.validation import first_problem
@@ -173,7 +174,7 @@ def started(
     """The weights of a trained model under the names of `model`, which has these candidates.
 
     Every candidate begins as the block in its place; one that adds nothing may be in any place.
-    ValueError: the number of blocks, kinds, options of the whole model or shapes differ.
+    ValueError: number of blocks, what they compute, options of the whole model or shapes differ.
     """
     theirs = given.architecture
     _check_equal("number of blocks", len(theirs.blocks), len(slots))
@@ -187,6 +188,8 @@ def started(
             if BLOCKS[ours.kind].adds_nothing:
                 continue
             _check_equal(f"blocks[{place}]", original.kind, ours.kind)
+            for name, value in weight_options(ours).items():
+                _check_equal(f"blocks[{place}].{name}", getattr(original, name), value)
             for group in ("blocks", "norms", "factors"):
                 old, new = (f"slots.{module}.{group}.{one.label}." for one in (original, ours))
                 found = (name for name in tensors if name.startswith(old))

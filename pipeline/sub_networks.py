@@ -2,14 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
-
-import torch
 
 from data.batching import Batch, ContextBatches
 from model import BLOCKS, Evidence, Layout, load_architecture
-from model.layout import block_options
+from model.layout import block_options, weight_options
 from model.saving import Given, load_given, started
 from nas.derivation.base import Derived
 from nas.derivation.shrink import Parent
@@ -91,14 +88,15 @@ def _batches(plan: RunPlan, given: Given) -> list[Batch]:
 
 
 def _options(plan: RunPlan, blocks: Layout) -> list[tuple[int, ...]]:
-    """Of each place its own block, then candidates that take its weights, then nothing."""
+    """Of each place its own block, candidates that take its weights, dear ones first, nothing."""
     candidates, found = plan.candidates, list[tuple[int, ...]]()
     nothing = next((k for k, one in enumerate(candidates) if BLOCKS[one.kind].adds_nothing), None)
     if nothing is None:
         raise ValueError("model.candidates: to drop blocks, add identity")
     if (has := len(blocks)) != (wants := len(plan.slots)):
         raise ValueError(f"retrain.start: has {has} blocks, model.n_blocks {wants}; give as many")
-    shapes_C, options_C = _shapes(plan), [block_options(one) for one in candidates]
+    options_C = [block_options(one) for one in candidates]
+    weights_C = [weight_options(one) for one in candidates]
     for place, block in enumerate(blocks):
         if (options := block_options(block)) not in options_C:
             raise ValueError(
@@ -106,18 +104,8 @@ def _options(plan: RunPlan, blocks: Layout) -> list[tuple[int, ...]]:
                 "model.candidates those of its blocks"
             )
         own = options_C.index(options)
-        alike = (k for k, shapes in enumerate(shapes_C) if shapes == shapes_C[own])
-        others = dict.fromkeys(k for k in alike if options_C[k] != options)
+        alike = (k for k, weights in enumerate(weights_C) if weights == weights_C[own])
+        others = [k for k in alike if options_C[k] != options]
+        others.sort(key=lambda k: -plan.costs.by_label[candidates[k].label])
         found.append((own,) if own == nothing else (own, *others, nothing))
     return found
-
-
-def _shapes(plan: RunPlan) -> list[tuple[object, ...]]:
-    """Of each candidate its kind and the shapes of its tensors."""
-    with torch.device("meta"):
-        (slot,) = plan.network([plan.candidates]).slots
-    shapes = list[tuple[object, ...]]()
-    for one in plan.candidates:
-        tensors = chain(*(part.state_dict().values() for part in slot.parts(one.label)))
-        shapes.append((one.kind, *(tuple(tensor.shape) for tensor in tensors)))
-    return shapes

@@ -12,6 +12,7 @@ L places
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 
@@ -121,10 +122,15 @@ def maximal_subsets(request: Request, parent: Parent) -> list[Choice] | None:
         cost = limit.cost.by_label
         places = ([cost[candidates[k].label] for k in of_place] for of_place in options)
         within &= limit.allows(limit.cost.rest + sum(np.ix_(*places)))
-    maximal = within.copy()
-    for place in range(len(options)):
-        given_back = np.logical_or.accumulate(np.moveaxis(within, place, 0))
-        np.moveaxis(maximal, place, 0)[1:] &= ~given_back[:-1]
+    maximal, costs = within.copy(), _costs(request)
+    for place, of_place in enumerate(options):
+        fits, left = (np.moveaxis(table, place, 0) for table in (within, maximal))
+        of_option = [[cost.by_label[candidates[k].label] for cost in costs] for k in of_place]
+        for more, less in permutations(range(len(of_place)), 2):
+            # The own block gives back most, then what costs at least as much by all limits.
+            dearer = [a - b for a, b in zip(of_option[more], of_option[less], strict=True)]
+            if more == 0 or (less and min(dearer) >= 0 and (max(dearer) > 0 or more < less)):
+                left[less] &= ~fits[more]
     return [
         tuple(of_place[at] for of_place, at in zip(options, row_L, strict=True))
         for row_L in np.argwhere(maximal).tolist()

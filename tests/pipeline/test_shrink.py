@@ -117,16 +117,18 @@ def test_every_block_of_the_same_weights_may_stand_in_a_place_and_nothing_in_an_
 ) -> None:
     candidates = (
         "model.candidates=[attention, dense, identity, {kind: attention, label: near, memory: 4},"
-        " {kind: dense, label: wide, d_ffn: 48}]"
+        " {kind: dense, label: wide, d_ffn: 48}, {kind: attention, label: mid, memory: 6},"
+        " {kind: dense, label: smooth, activation: gelu}]"
     )
     texts = (candidates, f"retrain.start={parent}", "derive.shrink.tokens=256")
     plan = plan_of(experiment_file, tmp_path / "run", *texts)
     architecture = load_architecture(parent / "architecture.json")
-    assert parent_of(plan)[1].options == [(0, 3, 2), (1, 2)] * 2
+    # What costs more comes first, whatever the order of the candidates.
+    assert parent_of(plan)[1].options == [(0, 5, 3, 2), (1, 2)] * 2
     first, *rest = architecture.blocks
     idle = architecture.model_copy(update={"blocks": (first, plan.candidates[2], *rest[1:])})
     save_model(parent, build_model(idle), idle)
-    assert parent_of(plan)[1].options == [(0, 3, 2), (2,), (0, 3, 2), (1, 2)]
+    assert parent_of(plan)[1].options == [(0, 5, 3, 2), (2,), (0, 5, 3, 2), (1, 2)]
 
 
 def test_scores_are_of_text_that_training_would_have_read_next(

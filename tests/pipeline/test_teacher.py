@@ -154,7 +154,9 @@ def test_blocks_begin_as_those_in_their_places(
     for wrong, words in (
         (whole.blocks[:3], "number of blocks: 4 in the model"),
         ((first.model_copy(update={"n_heads": 4}), *whole.blocks[1:]),
-         r"slots\.0\.blocks\.b0\.u_HK: \(2, 8\) in .* \(4, 8\) here"),
+         r"blocks\[0\]\.n_heads: 2 in .*, 4 here"),
+        ((first, second.model_copy(update={"activation": "gelu"}), *whole.blocks[2:]),
+         r"blocks\[1\]\.activation: relu in .*, gelu here"),
         ((second, first, *whole.blocks[2:]), r"blocks\[0\]: attention in .*, dense here"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"retrain.start: .*{words}"):

@@ -105,7 +105,7 @@ def number_of(trial: FrozenTrial) -> int:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TrialEntry:
     """A trial of the sweep, with all attempts at it in Optuna's study, in order."""
 
     number: int
@@ -122,13 +122,13 @@ class Entry:
         return self.last.state.is_finished()
 
 
-def entries(study: optuna.Study) -> list[Entry]:
+def entries(study: optuna.Study) -> list[TrialEntry]:
     """Every trial of the sweep with its attempts, by number."""
     attempts: dict[int, list[FrozenTrial]] = {}
     for trial in study.get_trials(deepcopy=False):
         if NUMBER in trial.user_attrs:
             attempts.setdefault(number_of(trial), []).append(trial)
-    return [Entry(number, tuple(trials)) for number, trials in sorted(attempts.items())]
+    return [TrialEntry(number, tuple(trials)) for number, trials in sorted(attempts.items())]
 
 
 def fill(study: optuna.Study, points: Sequence[Mapping[str, Any]]) -> None:

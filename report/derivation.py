@@ -34,7 +34,7 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Trainings:
+class TrainingTables:
     """Trainings in order, and the layouts that no cheaper one is expected to beat."""
 
     rows: pd.DataFrame
@@ -67,13 +67,13 @@ class Trainings:
         return trained.sort_values(order, ascending=[False, False, True])
 
 
-def read_trainings(run_folder: Path) -> Trainings | None:
+def read_trainings(run_folder: Path) -> TrainingTables | None:
     """Read what was trained for the chosen layout; None where nothing was."""
     name = read_chosen(run_folder).get("name")
     path, front = (run_folder / "architectures" / f"{name}{end}" for end in (".csv", "-front.csv"))
     if not (path.exists() and front.exists()):
         return None
-    return Trainings(_read_table(path), _read_table(front))
+    return TrainingTables(_read_table(path), _read_table(front))
 
 
 def write_trainings_figure(run_folder: Path) -> Path:
@@ -83,7 +83,7 @@ def write_trainings_figure(run_folder: Path) -> Path:
     return write_whole(run_folder / "trainings.png", png(trainings_figure(trainings)))
 
 
-def trainings_figure(trainings: Trainings) -> Figure:
+def trainings_figure(trainings: TrainingTables) -> Figure:
     """Perplexity by FLOPs of what was trained in full and of what is expected to be best."""
     front, trained = trainings.front, trainings.full
     trained = trained[np.isfinite(trained["nats"])]
@@ -112,7 +112,7 @@ def trainings_figure(trainings: Trainings) -> Figure:
     return figure
 
 
-def trainings_sentence(trainings: Trainings) -> str:
+def trainings_sentence(trainings: TrainingTables) -> str:
     """How many trainings chose the layout, and how far the next one is behind."""
     count, trained = trainings.rows["layout"].nunique(), trainings.full["expected"]
     layouts = "1 layout" if count == 1 else f"{count} layouts"
@@ -126,7 +126,7 @@ def trainings_sentence(trainings: Trainings) -> str:
     )
 
 
-def trainings_section(trainings: Trainings) -> html.Section:
+def trainings_section(trainings: TrainingTables) -> html.Section:
     """Section of the trainings for the chosen layout."""
     trained = trainings.full.reset_index()
     foreseen = Column("expected nats", "by half length", "foreseen", "{:.4f}".format)

@@ -84,7 +84,7 @@ def _rows(slots: int) -> int:
 
 
 @dataclass(frozen=True)
-class Layout:
+class DrawnLayout:
     """A layout: the label of each block, the pi each was chosen with, and what is known of it.
 
     `gap` is what choosing one candidate per block costs, as the derivation measured it; `budget`
@@ -111,7 +111,7 @@ class Layout:
         )
 
 
-def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
+def read_layouts(run_folder: Path) -> tuple[DrawnLayout | None, list[DrawnLayout]]:
     """The chosen layout, where there is one, and the others of the run."""
     chosen = run_folder / CHOSEN
     layout = read_layout(chosen) if chosen.exists() else None
@@ -119,7 +119,7 @@ def read_layouts(run_folder: Path) -> tuple[Layout | None, list[Layout]]:
     return layout, [other for other in others if layout is None or other.name != layout.name]
 
 
-def read_layout(path: Path) -> Layout:
+def read_layout(path: Path) -> DrawnLayout:
     """Read the labels, the evidence and the costs of an architecture's file."""
     content = read_object(path)
     labels = tuple(str(slot.get("label") or slot["kind"]) for slot in content["blocks"])
@@ -132,7 +132,7 @@ def read_layout(path: Path) -> Layout:
     times = [f"{one['name']} measured at {one['ms'] / one['most_ms']:.0%} of it" for one in
              costs.get("times") or ()]  # fmt: skip
     budget = [f"budget: {evidence['budget']}", *times] if evidence.get("budget") else []
-    return Layout(
+    return DrawnLayout(
         name=name,
         title=layout_title([slot["kind"] for slot in content["blocks"]], name),
         labels=labels,
@@ -145,7 +145,7 @@ def read_layout(path: Path) -> Layout:
     )
 
 
-def compared(comparison: Comparison, layouts: Sequence[Layout]) -> pd.DataFrame:
+def compared(comparison: Comparison, layouts: Sequence[DrawnLayout]) -> pd.DataFrame:
     """The rows of a comparison with the `labels` of each layout.
 
     A row whose layout has no file shows the letters of the table.
@@ -156,7 +156,9 @@ def compared(comparison: Comparison, layouts: Sequence[Layout]) -> pd.DataFrame:
     return comparison.rows.assign(labels=pd.Series(labels, comparison.rows.index))
 
 
-def uncompared(run_folder: Path, layouts: Sequence[Layout], chosen: Layout | None) -> pd.DataFrame:
+def uncompared(
+    run_folder: Path, layouts: Sequence[DrawnLayout], chosen: DrawnLayout | None
+) -> pd.DataFrame:
     """The same of layouts that were not compared yet, with nats where they were retrained."""
     rows = []
     for layout in layouts:
@@ -199,7 +201,7 @@ def layouts_section(rows: pd.DataFrame, palette: Palette) -> html.Section | None
     return html.Section("layouts", "All layouts", body)
 
 
-def derived_section(layout: Layout, palette: Palette) -> html.Section:
+def derived_section(layout: DrawnLayout, palette: Palette) -> html.Section:
     """The chosen layout with the pi of each block, what speaks against it, and its gap.
 
     The gap is that of validation nats of one candidate per block beside those of the mixture.

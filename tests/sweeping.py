@@ -13,7 +13,7 @@ import optuna
 from optuna.storages import InMemoryStorage
 
 from hpo.samplers import NumberedSampler, make_pruner
-from hpo.study import Entry, entries, fill, open_storage
+from hpo.study import TrialEntry, entries, fill, open_storage
 from pipeline.sweep.plan import Sweep
 from tests.runs import ROOT as ROOT
 
@@ -76,7 +76,7 @@ def _storage(url: str) -> optuna.storages.BaseStorage:
     return open_storage(url, grace_s=10, retries=2)
 
 
-def stored_entries(url: str) -> list[Entry]:
+def stored_entries(url: str) -> list[TrialEntry]:
     """The trials of the only study of a database; none where there is none yet."""
     # Who looks must not make the tables of a file while the sweep does.
     if url.startswith("sqlite") and not Path(url[10:]).with_name("experiment.yaml").exists():

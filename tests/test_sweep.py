@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 
 import search
 import sweep
-from hpo.study import Entry
+from hpo.study import TrialEntry
 from tests.postgres_server import postgres, postgres_session
 from tests.runs import settings
 from tests.sweeping import (
@@ -52,7 +52,7 @@ def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def runs(found: list[Entry]) -> list[Entry]:
+def runs(found: list[TrialEntry]) -> list[TrialEntry]:
     """The trials that run now."""
     return [entry for entry in found if entry.last.state == TrialState.RUNNING]
 

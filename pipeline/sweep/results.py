@@ -9,14 +9,14 @@ from pathlib import Path
 
 from optuna.trial import TrialState
 
-from hpo.study import EARLIER_S, REASON, Entry
+from hpo.study import EARLIER_S, REASON, TrialEntry
 from model import Architecture
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.derive import network_hash
 from pipeline.experiment import dump_experiment, with_settings
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
-from report.sweep.trials import Objective, Row, Summary, front
+from report.sweep.trials import Goal, Summary, TrialRow, front
 from utils.files import write_whole
 from utils.text import masked
 
@@ -31,17 +31,17 @@ _STATES = {TrialState.COMPLETE: "done", TrialState.FAIL: "failed"}
 LOST = "its worker died"
 
 
-def objectives(sweep: Sweep) -> list[Objective]:
+def objectives(sweep: Sweep) -> list[Goal]:
     """Objectives, all minimised, with units."""
-    return [Objective(name, _UNITS[name]) for name in sweep.config.objectives]
+    return [Goal(name, _UNITS[name]) for name in sweep.config.objectives]
 
 
-def rows(sweep: Sweep, entries: Iterable[Entry]) -> list[Row]:
+def rows(sweep: Sweep, entries: Iterable[TrialEntry]) -> list[TrialRow]:
     """One row for each trial, by number; sizes are means over its seeds."""
     return [row_of(sweep, entry) for entry in entries]
 
 
-def row_of(sweep: Sweep, entry: Entry) -> Row:
+def row_of(sweep: Sweep, entry: TrialEntry) -> TrialRow:
     """The row of a trial by its last attempt."""
     last, attributes = entry.last, entry.last.user_attrs
     runs = attributes.get("runs", {})
@@ -50,7 +50,7 @@ def row_of(sweep: Sweep, entry: Entry) -> Row:
     durations = [one.duration.total_seconds() for one in entry.attempts if one.duration is not None]
     durations += [attributes[EARLIER_S]] if EARLIER_S in attributes else []
     state = _STATES.get(last.state, last.state.name.lower())
-    return Row(
+    return TrialRow(
         number=entry.number,
         state=state,
         reason=attributes.get(REASON, LOST if state == "failed" else None),
@@ -75,7 +75,7 @@ def _derived(text: str) -> tuple[Architecture, str]:
     return architecture, network_hash(architecture)
 
 
-def clean(sweep: Sweep, entries: Sequence[Entry]) -> None:
+def clean(sweep: Sweep, entries: Sequence[TrialEntry]) -> None:
     """Remove what only a resume or a use of the model would need, of all but the best trials."""
     best = {row.number for row in front(rows(sweep, entries))}
     for entry in entries:
@@ -86,7 +86,7 @@ def clean(sweep: Sweep, entries: Sequence[Entry]) -> None:
                 remove_weights(sweep.trial(entry.number) / f"seed-{seed}")
 
 
-def finish(sweep: Sweep, trials: Sequence[Entry], *, ended: bool) -> None:
+def finish(sweep: Sweep, trials: Sequence[TrialEntry], *, ended: bool) -> None:
     """Write and print what is there, also of a sweep that has not `ended`.
 
     ValueError: it has, and no trial was done.
@@ -127,7 +127,7 @@ def finish(sweep: Sweep, trials: Sequence[Entry], *, ended: bool) -> None:
         raise ValueError(f"no trial was done: {reasons:.500}")
 
 
-def write_experiments(sweep: Sweep, table: Sequence[Row]) -> dict[Path, Row]:
+def write_experiments(sweep: Sweep, table: Sequence[TrialRow]) -> dict[Path, TrialRow]:
     """Write the best trials' experiments, each of which search.py runs as it is.
 
     Others stand for seeds of the trials in `compare.seeds`: no layout is compared by the trainings
@@ -156,7 +156,7 @@ def written_experiments(run: Path) -> list[Path]:
     return [*run.glob("best.yaml"), *run.glob("pareto/*.yaml")]
 
 
-def commands(sweep: Sweep, files: Mapping[Path, Row], interpreter: str) -> dict[str, str]:
+def commands(sweep: Sweep, files: Mapping[Path, TrialRow], interpreter: str) -> dict[str, str]:
     """What to type to use the best experiment and to confirm it; of several objectives none is."""
     if not len(files) == len(sweep.config.objectives) == 1:
         return {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import optuna
 
-from hpo.study import Entry, entries, reached, retry_failed
+from hpo.study import TrialEntry, entries, reached, retry_failed
 from pipeline.devices import share_of_gpus, too_many_threads
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.jobs import Countdown
@@ -134,7 +134,7 @@ def run_trials(sweep: Sweep, study: optuna.Study, plan: RunPlan, workers: int) -
 class Progress:
     """Prints news of a sweep; what had ended at its making is known from an earlier command."""
 
-    def __init__(self, sweep: Sweep, found: Sequence[Entry], workers: int = 1) -> None:
+    def __init__(self, sweep: Sweep, found: Sequence[TrialEntry], workers: int = 1) -> None:
         self._sweep = sweep
         self._seen = {attempt.number for _, attempt in _ended(found)}
         self._countdown = Countdown(sum(not entry.finished for entry in found), workers)
@@ -142,7 +142,7 @@ class Progress:
         # By trial, how many lines of its log are known.
         self._read = {entry.number: len(self._log(entry.number)) for entry in found}
 
-    def show(self, found: Sequence[Entry]) -> bool:
+    def show(self, found: Sequence[TrialEntry]) -> bool:
         """Print what trials say and a line for every attempt that has ended since; if any has."""
         new = [(of, attempt) for of, attempt in _ended(found) if attempt.number not in self._seen]
         self._seen |= {attempt.number for _, attempt in new}
@@ -153,7 +153,7 @@ class Progress:
                     announce(f"trial {entry.number}  {line}")
         for entry, attempt in new:
             until = entry.attempts[: entry.attempts.index(attempt) + 1]
-            line = _line(self._sweep, Entry(entry.number, until))
+            line = _line(self._sweep, TrialEntry(entry.number, until))
             # After a worker's death the trial waits for its next attempt.
             announce(self._countdown.line(line) if attempt is entry.last else line)
         return bool(new)
@@ -176,7 +176,7 @@ class Progress:
         return text.rpartition("\n")[0].splitlines()
 
 
-def _ended(found: Sequence[Entry]) -> list[tuple[Entry, optuna.trial.FrozenTrial]]:
+def _ended(found: Sequence[TrialEntry]) -> list[tuple[TrialEntry, optuna.trial.FrozenTrial]]:
     return [
         (entry, attempt)
         for entry in found
@@ -185,7 +185,7 @@ def _ended(found: Sequence[Entry]) -> list[tuple[Entry, optuna.trial.FrozenTrial
     ]
 
 
-def _line(sweep: Sweep, entry: Entry) -> str:
+def _line(sweep: Sweep, entry: TrialEntry) -> str:
     row = row_of(sweep, entry)
     said = f"{row.state}: {row.reason}" if row.values is None else row.reason or ""
     pairs = zip(objectives(sweep), row.values or [], strict=False)

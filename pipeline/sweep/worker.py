@@ -60,7 +60,7 @@ def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) ->
     try:
         with reached(sweep.storage), StopRequest().listening() as stop:
             study = join_study(sweep, inputs)
-            objective = Objective(sweep, stop, threads)
+            objective = TrialObjective(sweep, stop, threads)
             while wait_for_a_trial(study, lambda: stop.number is not None):
                 run_one(study, objective)
     except (ValueError, OSError) as error:
@@ -98,12 +98,12 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Failed(Exception):
+class TrialFailed(Exception):
     """The trial failed for a reason of its own."""
 
 
 @dataclass(frozen=True)
-class Objective:
+class TrialObjective:
     """Objective function: search, derive and retrain with a trial's values, for every seed."""
 
     sweep: Sweep
@@ -114,11 +114,11 @@ class Objective:
         """Run the trial; its objectives, each the mean over seeds.
 
         Raises:
-            Failed, TrialPruned: how else it ended; the reason stands in its attributes.
+            TrialFailed, TrialPruned: how else it ended; the reason stands in its attributes.
             SystemExit: this process was asked to stop, and the trial waits for another one.
         """
         if NUMBER not in trial.user_attrs:
-            raise Failed("surplus: two workers asked for the last trial")
+            raise TrialFailed("surplus: two workers asked for the last trial")
         trial.set_user_attr("host", socket.gethostname())
         folder = self.sweep.trial(int(trial.user_attrs[NUMBER]))
         folder.mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ def _reason(error: Exception) -> str:
     """Reason of a trial without a value, in one line."""
     if isinstance(error, ValueError | OSError):
         words = words_of(error)
-    elif isinstance(error, Failed | Diverged | optuna.TrialPruned):
+    elif isinstance(error, TrialFailed | Diverged | optuna.TrialPruned):
         words = str(error)
     else:
         words = f"{type(error).__name__}: {error}"
@@ -209,7 +209,7 @@ def run_seed(
     write_whole(run / "experiment.yaml", dump_experiment(experiment))
     plan = set_up(experiment, run)
     if losses := plan.prepared.tokenizer.losses:
-        raise Failed(f"data.tokenizer: no bits per byte to compare: {'; '.join(losses)}")
+        raise TrialFailed(f"data.tokenizer: no bits per byte to compare: {'; '.join(losses)}")
     trainer = search_trainer(plan)
     if pruned is not None:
         trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned)]

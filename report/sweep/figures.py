@@ -31,7 +31,7 @@ from report.plotting import (
     stairs,
 )
 from report.sweep.importance import share_explained
-from report.sweep.trials import Objective, Row, baseline_of, done, front, keys_of, short_keys
+from report.sweep.trials import Goal, TrialRow, baseline_of, done, front, keys_of, short_keys
 from utils.files import write_whole
 
 _FEWEST_SLICED, _MOST_SLICES, _SLICES_A_LINE, _MOST_FRONTS = 3, 12, 3, 3
@@ -39,7 +39,7 @@ Distributions = Mapping[str, BaseDistribution]
 
 
 def draw_sweep(
-    rows: Sequence[Row], goals: Sequence[Objective], known: Distributions, folder: Path
+    rows: Sequence[TrialRow], goals: Sequence[Goal], known: Distributions, folder: Path
 ) -> list[Path]:
     """Draw what there is to see of a sweep into `folder`; without a finished trial nothing.
 
@@ -57,7 +57,7 @@ def draw_sweep(
     return [write_whole(folder / name, png(figure)) for name, figure in figures.items()]
 
 
-def history(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
+def history(rows: Sequence[TrialRow], goals: Sequence[Goal]) -> Figure:
     """One panel per objective; trials that failed or were pruned are on its upper edge."""
     finished = sorted(done(rows), key=lambda row: row.number)
     without = [row.number for row in rows if row.state in ("failed", "pruned")]
@@ -83,7 +83,7 @@ def history(rows: Sequence[Row], goals: Sequence[Objective]) -> Figure:
     return figure
 
 
-def slices(finished: Sequence[Row], known: Distributions, index: int, goal: Objective) -> Figure:
+def slices(finished: Sequence[TrialRow], known: Distributions, index: int, goal: Goal) -> Figure:
     """One panel per setting, at most 12, what explains most first; darker marks are later."""
     keys = keys_of(finished)
     shares = {key: share_explained(finished, key, index) for key in keys}
@@ -141,7 +141,7 @@ def _places(axes: Axes, values: Sequence[object], known: BaseDistribution) -> np
     return np.array(values, dtype=float)
 
 
-def pareto(finished: Sequence[Row], goals: Sequence[Objective]) -> Figure:
+def pareto(finished: Sequence[TrialRow], goals: Sequence[Goal]) -> Figure:
     """One panel per pair of objectives, at most 3; those of the front have number and layout.
 
     The cost lies along x, as in the figure of a comparison.
@@ -175,7 +175,7 @@ def pareto(finished: Sequence[Row], goals: Sequence[Objective]) -> Figure:
     return figure
 
 
-def _values(rows: Sequence[Row], index: int) -> np.ndarray:
+def _values(rows: Sequence[TrialRow], index: int) -> np.ndarray:
     return np.array([row.value(index) for row in rows])
 
 
@@ -191,7 +191,7 @@ def _dots(
     x_N: Sequence[float] | np.ndarray,
     value_N: np.ndarray,
     every_N: np.ndarray,
-    goal: Objective,
+    goal: Goal,
     colour: str | np.ndarray,
 ) -> None:
     """A dot for each trial; one that is worse than the axis shows is on its upper edge.
@@ -217,7 +217,7 @@ def _star(axes: Axes, x: float, value: float) -> None:
     )  # fmt: skip
 
 
-def _value_axis(axis: Axis, goal: Objective) -> None:
+def _value_axis(axis: Axis, goal: Goal) -> None:
     """Plain numbers on an axis of values, few of them."""
     axis.set_major_locator(MaxNLocator(5))
     axis.set_major_formatter(
@@ -225,7 +225,7 @@ def _value_axis(axis: Axis, goal: Objective) -> None:
     )
 
 
-def _label(goal: Objective) -> str:
+def _label(goal: Goal) -> str:
     """Name and unit of an objective, on two lines."""
     return f"{goal.name}\n{short_label(goal.unit, 34)}"
 

@@ -7,14 +7,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import chi2, kruskal
 
-from report.sweep.trials import Row
+from report.sweep.trials import TrialRow
 from utils.pareto import different
 
 FEWEST_TRIALS = 10
 _MOST_LEVELS, _MOST_BINS, _PER_BIN = 6, 5, 5
 
 
-def share_explained(finished: Sequence[Row], key: str, index: int) -> tuple[float, float] | None:
+def share_explained(
+    finished: Sequence[TrialRow], key: str, index: int
+) -> tuple[float, float] | None:
     """Share of the differences in one objective that a setting explains by itself, and by chance.
 
     The share is eta squared of the Kruskal-Wallis test (Tomczak and Tomczak, 2014), adjusted for

@@ -7,8 +7,8 @@ from report import html
 from report.layouts import Palette, Stack, palette_of
 from report.sweep.tables import headline
 from report.sweep.trials import (
-    Row,
     Summary,
+    TrialRow,
     baseline_of,
     counts,
     done,
@@ -46,7 +46,7 @@ def write_sweep_report(run: Path, sweep: Summary, figures: Sequence[Path]) -> Pa
     return html.write_page(run / "sweep.html", sweep.name, sections, palette.block_px)
 
 
-def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
+def _result(sweep: Summary, best: list[TrialRow], palette: Palette) -> html.Section:
     """The first screen: the layouts that were found beside the baseline's, and what is said."""
     found = [row for row in best if row.layout][:_MOST_STACKS]
     body = html.render(
@@ -68,12 +68,12 @@ def _result(sweep: Summary, best: list[Row], palette: Palette) -> html.Section:
     return html.Section("answer", "Result", body)
 
 
-def _layouts(row: Row) -> list[str]:
+def _layouts(row: TrialRow) -> list[str]:
     """Those that the seeds of a trial derived, each once."""
     return row.layout.split(" / ") if row.layout else []
 
 
-def _reached(sweep: Summary, row: Row) -> list[str]:
+def _reached(sweep: Summary, row: TrialRow) -> list[str]:
     """Values of a trial, one for each objective."""
     values = zip(row.shown_values(sweep.objectives), sweep.objectives, strict=True)
     return [f"{value} {goal.unit}" for value, goal in values]

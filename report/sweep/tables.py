@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from report.sweep.trials import (
-    Objective,
-    Row,
+    Goal,
     Summary,
+    TrialRow,
     baseline_of,
     counts,
     done,
@@ -42,7 +42,7 @@ def headline(sweep: Summary) -> list[str]:
     return lines
 
 
-def _difference(row: Row, baseline: Row | None, index: int, goal: Objective) -> str:
+def _difference(row: TrialRow, baseline: TrialRow | None, index: int, goal: Goal) -> str:
     if baseline is None:
         return "with no finished baseline to compare it with"
     if row.baseline:
@@ -52,7 +52,7 @@ def _difference(row: Row, baseline: Row | None, index: int, goal: Objective) -> 
     return f"{goal.text(abs(less))} {side} the baseline's {goal.text(baseline.value(index))}"
 
 
-def text_table(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
+def text_table(rows: Sequence[TrialRow], goals: Sequence[Goal]) -> str:
     """The table for a terminal, in 100 columns: at most 12 trials, the best first.
 
     The baseline is always among them; a failed trial has its reason in the place of settings.
@@ -79,7 +79,7 @@ def text_table(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     return "\n".join([head, "-" * max(map(len, lines)), *lines, *below])
 
 
-def csv_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
+def csv_text(rows: Sequence[TrialRow], goals: Sequence[Goal]) -> str:
     """All trials by number: `number, state, reason`, one column per objective and per setting.
 
     Then `seed_S.OBJECTIVE` for every seed, `layout`, what the trial cost, and where it ran. Empty

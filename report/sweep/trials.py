@@ -14,8 +14,8 @@ STATES = ("failed", "pruned", "running", "waiting", "done")
 
 
 @dataclass(frozen=True)
-class Objective:
-    """Objective of a sweep, minimised."""
+class Goal:
+    """Goal of a sweep, minimised."""
 
     name: str
     unit: str
@@ -26,7 +26,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRow:
     """One trial of the sweep: where it is done, a value per objective.
 
     `network` is equal where layouts are one; sizes are means over the seeds.
@@ -62,7 +62,7 @@ class Row:
         """The layout without blanks, `-` where there is none."""
         return tight_layout(self.layout or "-")
 
-    def shown_values(self, goals: Sequence[Objective]) -> list[str]:
+    def shown_values(self, goals: Sequence[Goal]) -> list[str]:
         """The value in each objective, `-` where there is none."""
         if self.values is None:
             return ["-"] * len(goals)
@@ -78,19 +78,19 @@ class Summary:
     """What a sweep's page says: rows by number, facts by name, the command that confirms."""
 
     name: str
-    objectives: list[Objective]
-    rows: list[Row]
+    objectives: list[Goal]
+    rows: list[TrialRow]
     facts: dict[str, str]
     confirm: str | None
 
 
-def done(rows: Sequence[Row]) -> list[Row]:
+def done(rows: Sequence[TrialRow]) -> list[TrialRow]:
     """The trials that have values, the best of the first objective first; a tie the baseline's."""
     finished = [row for row in rows if row.values is not None]
     return sorted(finished, key=lambda row: (row.values, not row.baseline, row.number))
 
 
-def front(rows: Sequence[Row]) -> list[Row]:
+def front(rows: Sequence[TrialRow]) -> list[TrialRow]:
     """The finished trials that no other one dominates; of one objective the best one.
 
     Trials of one network with the same values stand there once.
@@ -103,25 +103,25 @@ def front(rows: Sequence[Row]) -> list[Row]:
     return [distinct[place] for place in unbeaten([row.values or [] for row in distinct])]
 
 
-def in_order(rows: Sequence[Row]) -> list[Row]:
+def in_order(rows: Sequence[TrialRow]) -> list[TrialRow]:
     """The finished trials, the best first, then failed, pruned, running, waiting ones."""
     others = [row for row in rows if row.values is None]
     return done(rows) + sorted(others, key=lambda row: (STATES.index(row.state), row.number))
 
 
-def baseline_of(rows: Sequence[Row]) -> Row | None:
+def baseline_of(rows: Sequence[TrialRow]) -> TrialRow | None:
     """The finished trial with the experiment file's own values, where there is one."""
     return next((row for row in done(rows) if row.baseline), None)
 
 
-def counts(rows: Sequence[Row]) -> str:
+def counts(rows: Sequence[TrialRow]) -> str:
     """Number of trials in each state, in words."""
     number = Counter(row.state for row in rows)
     parts = [f"{number[state]} {state}" for state in ("done", *STATES[:-1]) if number[state]]
     return ", ".join(parts) or "no trial yet"
 
 
-def keys_of(rows: Sequence[Row]) -> list[str]:
+def keys_of(rows: Sequence[TrialRow]) -> list[str]:
     """The dotted keys that any trial sets, in order."""
     return sorted({key for row in rows for key in row.params})
 

@@ -17,7 +17,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from report.sweep.trials import Objective, Row, Summary
+from report.sweep.trials import Goal, Summary, TrialRow
 from utils.text import layout_title
 
 LABELS = ("attention", "dense", "identity")
@@ -155,8 +155,8 @@ def make(tmp_path: Path) -> Maker:
     return Maker(tmp_path / "run")
 
 
-BITS = Objective("retrained", "bits per byte of validation")
-FLOPS = Objective("flops", "FLOPs per token")
+BITS = Goal("retrained", "bits per byte of validation")
+FLOPS = Goal("flops", "FLOPs per token")
 SPACE: dict[str, BaseDistribution] = {
     "search.tau.schedule": CategoricalDistribution(["linear", "cosine", "step"]),
     "search.tau.end": FloatDistribution(0.05, 1.0, log=True),
@@ -169,7 +169,7 @@ SPACE: dict[str, BaseDistribution] = {
 class Sweeper:
     """Makes sweeps in memory: more slots are better, stairs only with the schedule `step`."""
 
-    def row(self, number: int, **changed: Any) -> Row:
+    def row(self, number: int, **changed: Any) -> TrialRow:
         """A finished trial, unless `state` says otherwise."""
         values = [2.0] if changed.get("state", "done") == "done" else None
         values = changed.get("values", values)
@@ -179,9 +179,9 @@ class Sweeper:
             "layout": "a d i", "parameters": 1_234_567, "flops_per_token": 2.41e6,
             "elapsed_s": 12.5, "host": "pc",
         }  # fmt: skip
-        return Row(number=number, **{**known, **changed})
+        return TrialRow(number=number, **{**known, **changed})
 
-    def many(self, count: int, *, goals: int = 1, broken: bool = True) -> list[Row]:
+    def many(self, count: int, *, goals: int = 1, broken: bool = True) -> list[TrialRow]:
         """`count` trials; with `broken` some failed, were pruned or still run."""
         chance, rows = random.Random(0), []
         for number in range(count):
@@ -203,7 +203,7 @@ class Sweeper:
             rows.append(self.row(number, state=state, values=values, params=params, reason=reason))
         return rows
 
-    def sweep(self, rows: list[Row], goals: int = 1, **changed: Any) -> Summary:
+    def sweep(self, rows: list[TrialRow], goals: int = 1, **changed: Any) -> Summary:
         """What a sweep's page is made of."""
         known: dict[str, Any] = {
             "name": "tau", "objectives": [BITS, FLOPS][:goals], "rows": rows,

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from report.sweep.page import write_sweep_report
-from report.sweep.trials import Objective
+from report.sweep.trials import Goal
 from tests.report.html_page import Page, fetches_nothing, is_accessible
 
 EVIL = "<script>alert('x')</script>"
@@ -67,7 +67,7 @@ def test_everything_that_comes_from_files_is_escaped(sweeper, tmp_path):
         sweeper.row(1, **evil, values=[1.0]),
         sweeper.row(2, **evil, state="failed", reason=EVIL),
     ]
-    goals = [Objective(EVIL, EVIL)]
+    goals = [Goal(EVIL, EVIL)]
     sweep = sweeper.sweep(rows, name=EVIL, facts={EVIL: EVIL}, confirm=EVIL, objectives=goals)
     page = page_of(tmp_path, sweep)
     fetches_nothing(page)

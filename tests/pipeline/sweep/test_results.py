@@ -7,7 +7,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from hpo.study import REASON, Entry, entries, fill, set_aside
+from hpo.study import REASON, TrialEntry, entries, fill, set_aside
 from model import default_candidates, load_architecture, parse_layout
 from pipeline.experiment import load_experiment, with_settings
 from pipeline.plan import set_up
@@ -104,12 +104,12 @@ def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
     sweep = sweep_with(file, tmp_path / "run", PAIR, "sweep.seeds=[0, 1]")
     sweep.run.mkdir()
 
-    def ended(number: int, values: list[float], *layouts: str) -> Entry:
+    def ended(number: int, values: list[float], *layouts: str) -> TrialEntry:
         texts = [architecture_text(undisturbed, letters) for letters in layouts]
         runs = {str(seed): of_seed(1.0, text) for seed, text in enumerate(texts)}
         trial = create_trial(values=values, user_attrs={"runs": runs})
         trial.params = {**SLOTS, "model.n_blocks": 4 if number == 3 else 3}
-        return Entry(number, (trial,))
+        return TrialEntry(number, (trial,))
 
     trials = [
         ended(0, [2.0, 1.0], "d i d i", "a d d i"),

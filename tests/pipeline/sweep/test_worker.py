@@ -15,7 +15,7 @@ from model import Architecture
 from pipeline.experiment import load_experiment
 from pipeline.layout_scores import load_supernet
 from pipeline.sweep.plan import identity, sweep_of
-from pipeline.sweep.worker import Failed, Objective, Pruning, run_one, run_seed
+from pipeline.sweep.worker import Pruning, TrialFailed, TrialObjective, run_one, run_seed
 from tests.data.models import given_model
 from tests.pipeline.conftest import plan_of
 from tests.runs import assert_same, last_step, rows, run
@@ -89,7 +89,7 @@ def test_settings_that_were_trained_before_are_not_trained_again(
     file = add_sweep(experiment_file, trials=2)
     sweep = sweep_of(load_experiment(file, ["sweep.objectives=[onehot]"]), tmp_path / "run")
     study = memory_study(sweep, [sweep.baseline or {}] * 2)
-    study.optimize(Objective(sweep, StopRequest(), threads=1), n_trials=2)
+    study.optimize(TrialObjective(sweep, StopRequest(), threads=1), n_trials=2)
     first, second = study.trials
     assert first.values == second.values
     assert second.user_attrs["runs"] == first.user_attrs["runs"]
@@ -125,7 +125,7 @@ def test_a_tokenizer_that_loses_text_fails_the_trial_before_its_search(
     (tmp_path / "lossy.model").write_bytes(given_model())
     given = f"data.tokenizer={{kind: given, model: {tmp_path}/lossy.model}}"
     experiment = load_experiment(experiment_file, [*SETTINGS, given])
-    with pytest.raises(Failed, match=r"data\.tokenizer: no bits per byte to compare"):
+    with pytest.raises(TrialFailed, match=r"data\.tokenizer: no bits per byte to compare"):
         run_seed(experiment, ["onehot"], tmp_path / "r", StopRequest(), None)
     assert not (tmp_path / "r" / "search").exists()
 

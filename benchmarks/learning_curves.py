@@ -124,9 +124,9 @@ def learning_curves(rows: Sequence[Row], base: str) -> Figure:
         names = [Line2D([], [], color=colour_of[one], label=one) for one in layouts]
         names += [
             Line2D([], [], color=HUES["baseline"], linestyle=dashes(at), label=f"{steps} steps")
-            for at, steps in enumerate(lengths)
+            for at, steps in enumerate(lengths if len(lengths) > 1 else [])
         ]
-        axes.legend(handles=names, loc="lower left")
+        axes.legend(handles=names, loc="best")
         axes.set_title(f"When does a layout learn more than {base}? (lower is better)", loc="left")
         axes.set_xlabel("step")
         axes.set_ylabel("difference in training loss, nats per token")

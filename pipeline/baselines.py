@@ -130,7 +130,7 @@ def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 class Entry:
     """One network of the comparison, by the layout that is trained.
 
-    The role is searched, chosen, baseline or parent, which is trained already; `kinds` are the
+    The role is chosen, baseline or parent, which is trained already; `kinds` are the
     names in compare.baselines that came to it; `share` of a baseline of equal cost is that cost
     over the chosen layout's.
     """
@@ -163,8 +163,7 @@ def entries_of(plan: RunPlan) -> list[Entry]:
         seeded = plan.with_seed(seed)
         is_claimed(seeded.retrain_folder(chosen.name), retrain_identity(seeded, chosen))
     say("preparing the baselines: their layouts and folders")
-    searched = chosen.evidence is not None and bool(chosen.evidence.pi)
-    entries = [Entry(chosen, "searched" if searched else "chosen")]
+    entries = [Entry(chosen, "chosen")]
     for kind in plan.experiment.compare.baselines:
         if kind == PARENT:
             architecture = load_architecture(start_of(plan) / "architecture.json")

@@ -16,8 +16,6 @@ from utils.text import aligned, compact, kind_words
 _TEXT = ("name", "title", "layout", "role", "equal")
 _SAID = ("saving", "verdict", "latency_note", "reference", "letters")
 _WIDTH = 120
-# The layout that is compared with the others: a search's answer, or another derivation's.
-CHOSEN_ROLES = ("searched", "chosen")
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def read_comparison(run_folder: Path) -> Comparison:
         rows[f"less_{end}"] = [one.get("chosen_less_it", unknown)[1 + number] for one in known]
         rows[f"latency_{end}"] = [ends[number] for ends in times]
     rows["shown"] = [one.get("shown") for one in known]
-    rows["is_chosen"] = rows["role"].isin(CHOSEN_ROLES)
+    rows["is_chosen"] = rows["role"] == "chosen"
     less = rows["nats_per_token"][rows["is_chosen"]].mean() - rows["nats_per_token"]
     rows["less"] = less.mask(rows["is_chosen"])
     rows["equal"] = rows["equal"].mask(rows["is_chosen"], "")

@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.comparison import CHOSEN_ROLES, Comparison
+from report.comparison import Comparison
 from report.plotting import COSTS, HUES, cost_axes, framed, headline, limits, name_points
 from utils.text import compact
 
 _MARKS = {  # mark, colour, size, words
-    **dict.fromkeys(CHOSEN_ROLES, ("*", HUES["chosen"], 13.0, "chosen layout")),
+    "chosen": ("*", HUES["chosen"], 13.0, "chosen layout"),
     "baseline": ("o", HUES["baseline"], 6.5, "baselines"),
     "parent": ("s", HUES["front"], 6.5, "parent"),
 }
@@ -47,7 +47,7 @@ def _draw(axes: Axes, comparison: Comparison, column: str) -> None:
     for role, (mark, colour, size, words) in _MARKS.items():
         shown_P = (rows["role"] == role).to_numpy()
         if shown_P.any():
-            chosen = role in CHOSEN_ROLES
+            chosen = role == "chosen"
             axes.plot(
                 x_P[shown_P], y_P[shown_P], mark, color=colour, markersize=size, label=words,
                 markeredgecolor="white", markeredgewidth=0.6, zorder=4 if chosen else 3,

@@ -170,7 +170,7 @@ def uncompared(
         rows.append(
             {
                 **{key: getattr(layout, key) for key in ("name", "title", "labels")},
-                "role": "searched" if layout is chosen else "derived",
+                "role": "chosen" if layout is chosen else "derived",
                 "is_chosen": layout is chosen,
                 "n": len(nats),
                 "perplexity": math.exp(mean),

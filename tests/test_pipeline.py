@@ -70,7 +70,7 @@ def test_the_whole_pipeline_leaves_what_the_readme_says(
     assert tokenizer.decode(tokenizer.encode("kan sel.")) == "kan sel."
     with (searched / "comparison.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert table[0]["role"] == "searched"
+    assert table[0]["role"] == "chosen"
     assert {row["name"] for row in table[1:]} <= {"interleaved", "par-5", "random-0"}
     assert float(table[0]["nats_per_token"]) == pytest.approx(result["test"]["nats_per_token"])
     said = json.loads((searched / "comparison.json").read_text())

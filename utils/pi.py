@@ -12,7 +12,7 @@ from scipy import special
 
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a search's pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
+    """The arrays of a search's pi.npz: step, pi, alpha, tau, labels and alpha_start.
 
     ValueError where it is missing.
     """

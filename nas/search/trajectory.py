@@ -33,18 +33,16 @@ class Trajectory:
 
     def save(self, path: Path) -> None:
         """Write pi.npz whole."""
-        count, learns = len(self.alpha), self.plan.config.alpha_learns
         alpha_NLC = np.stack(self.alpha)
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer,
-            step=np.arange(1, count + 1),
+            step=np.arange(1, len(self.alpha) + 1),
             pi=softmax(alpha_NLC),
             alpha=alpha_NLC,
             tau=np.array(self.tau, dtype=np.float32),
             labels=np.array(self.labels),
             alpha_start=np.array(self.plan.alpha_start),
-            alpha_peak_lrs=np.array([self.plan.alpha_peak_lr] if learns else [], dtype=np.float64),
         )
         write_whole(path, buffer.getvalue())
 

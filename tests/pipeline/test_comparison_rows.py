@@ -23,9 +23,9 @@ def entries(*names: str) -> list[Entry]:
     made: list[Any] = [
         SimpleNamespace(name=name, letters=lambda: "a d d i", blocks=blocks) for name in names
     ]
-    roles = ["searched", *["baseline"] * (len(made) - 1)]
+    roles = ["chosen", *["baseline"] * (len(made) - 1)]
     return [
-        Entry(one, role, [] if role == "searched" else [one.name.partition("-")[0]])
+        Entry(one, role, [] if role == "chosen" else [one.name.partition("-")[0]])
         for one, role in zip(made, roles, strict=True)
     ]
 

@@ -33,7 +33,7 @@ CSV_HEAD = (
     "relative_perplexity,equal\n"
 )
 CSV_ROWS = (
-    "argmax-0,a d a d i d,1,1234567,2410000.0,3.456,4.1,60.3403,2.05,4.0,searched,,,,\n"
+    "argmax-0,a d a d i d,1,1234567,2410000.0,3.456,4.1,60.3403,2.05,4.0,chosen,,,,\n"
     "interleaved,a d a d a d,1,1300000,2810000.0,,4.12,61.5592,2.0561,4.02,baseline,,,,\n"
 )
 

@@ -37,7 +37,7 @@ def csv_rows(names, slots, seeds):
     return "".join(
         f"{name},{'a ' * slots},{seeds},1000,2e6,{3.4 - 0.9 * (not i)},"
         f"{4.4 + 0.02 * bool(i) + 0.001 * (9 - i) * bool(i)},80,2.0,4.0,"
-        f"{'baseline' if i else 'searched'},,,,\n"
+        f"{'baseline' if i else 'chosen'},,,,\n"
         for i, name in enumerate(names)
     )
 

@@ -63,7 +63,7 @@ def test_more_seeds_are_offered_until_there_are_three(make, n, offered):
     make.search(slots=1, steps=2)
     make.architecture("argmax-0", ("attention",), chosen=True)
     make.retraining("argmax-0")
-    rows = (f"{name},a,{n},1,1,,1,1,1,,searched,,,,\n" for name in ("argmax-0", "par-5"))
+    rows = (f"{name},a,{n},1,1,,1,1,1,,chosen,,,,\n" for name in ("argmax-0", "par-5"))
     left = "\n".join(next_commands(make.run, read_comparison(make.comparison("".join(rows)))))
     assert ("--seeds 0,1,2" in left) == offered
     assert re.search(r"python search\.py \S+/seed-0/experiment\.yaml .* run\.seed=1", left)

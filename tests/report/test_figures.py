@@ -106,12 +106,12 @@ def test_curves_draw_training_and_both_nets(make):
     assert not lines
 
 
-def test_the_searched_layout_has_its_colour_wherever_it_stands(make):
+def test_the_chosen_layout_has_its_colour_wherever_it_stands(make):
     metrics = read_metrics(make.metrics_file(make.run, nets=("model",)))
     for names in (("argmax-0", "par-5", "random-0"), ("par-5", "random-0", "argmax-0")):
         axes = validation_curves({name: [metrics] for name in names}, "argmax-0").axes[0]
         found = {line.get_label(): line.get_color() for line in axes.get_lines()}
-        assert found["argmax-0, chosen"] == _MARKS["searched"][1]
+        assert found["argmax-0, chosen"] == _MARKS["chosen"][1]
         assert len(set(found.values())) == 3
 
 

@@ -72,7 +72,7 @@ def test_no_text_from_a_file_breaks_out(make, text):
     (folder / "experiment.yaml").write_text(f"data: {text}")
     make.architecture("argmax-0", (text, "dense"), chosen=True)
     row = f'"{text.replace(chr(34), chr(34) * 2)}",a,1,1,1,,1,1,1,,baseline,,,,\n'
-    make.comparison(f"argmax-0,a,1,1,1,,1,1,1,,searched,,,,\n{row}", verdict=text, remarks=[text])
+    make.comparison(f"argmax-0,a,1,1,1,,1,1,1,,chosen,,,,\n{row}", verdict=text, remarks=[text])
     found = Page(write_report(make.run).read_text(encoding="utf-8"))
     assert found.open == []
     fetches_nothing(found)

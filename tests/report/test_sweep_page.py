@@ -41,7 +41,7 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
     # Sorted by value, the best marked.
     numbers = re.findall(r'<th scope="row" class="text">trial (\d)', page.text)
     assert numbers == ["3", "2", "1", "0", "4", "5"]
-    marked = re.findall(r'<tr class="searched"><th scope="row" class="text">(.*?)</th>', page.text)
+    marked = re.findall(r'<tr class="chosen"><th scope="row" class="text">(.*?)</th>', page.text)
     assert marked == ["trial 3"]
 
 

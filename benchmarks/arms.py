@@ -75,8 +75,7 @@ class Arms(Section):
 
     Each of `rate_layouts` is trained with all `rates`. A network takes the best rate of the deepest
     of them that has no more blocks than it has, or of the shallowest; one with the settings of an
-    option takes that of the option's layouts. `to_come` names arms of planned comparisons whose
-    layouts are not known yet.
+    option takes that of the option's layouts.
     """
 
     rates: tuple[float, ...]
@@ -85,11 +84,10 @@ class Arms(Section):
     options: tuple[Option, ...] = ()
     groups: tuple[Group, ...]
     comparisons: tuple[Comparison, ...] = ()
-    to_come: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _names_are_those_of_arms(self) -> "Arms":
-        names = [*(arm.name for group in self.groups for arm in group.arms), *self.to_come]
+        names = [arm.name for group in self.groups for arm in group.arms]
         if len(set(names)) < len(names):
             raise ValueError(f"names of arms must differ, found {names}")
         compared = {name for one in self.comparisons for name in (one.arm, *one.against)}

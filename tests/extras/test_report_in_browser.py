@@ -93,7 +93,7 @@ def run_of(tmp_path: Path, slots: int) -> Path:
         make.architecture(name, layout, chosen=not place)
         rows += (
             f"{name},{' '.join(layout)},{seeds},1234567,2.41e6,{2.5 + 0.1 * place},"
-            f"{4.4 + 0.01 * place},81.5,2.05,4.0,{'baseline' if place else 'searched'},,,,\n"
+            f"{4.4 + 0.01 * place},81.5,2.05,4.0,{'baseline' if place else 'chosen'},,,,\n"
         )
     path = make.run / "architecture.json"
     content = json.loads(path.read_text())

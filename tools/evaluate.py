@@ -90,7 +90,6 @@ def measure(arguments: argparse.Namespace) -> None:
     from model import adjustable_options, adjusted
     from pipeline.devices import device_of
     from pipeline.run_files import read_model_folder
-    from utils.files import write_whole
     from utils.text import plural
 
     device, saved = device_of(arguments.device), read_model_folder(arguments.model)
@@ -133,20 +132,34 @@ def measure(arguments: argparse.Namespace) -> None:
         cells = (f"  {_cell(row.get(name), *shape)}" for name, shape in columns.items())
         print(f"{memory:>8}", *cells, sep="", flush=True)
     if arguments.json is not None:
-        content = {
-            "model": str(saved.folder),
-            "name": own.name,
-            "layout": own.letters(),
-            "trained_with": adjustable_options(own),
-            "data": [str(path) for path in arguments.data],
-            "documents": len(arguments.data),
-            "words": WORDS,
-            **cut,
-            "device": str(device),
-            "precision": arguments.precision,
-            "rows": rows,
-        }
-        write_whole(arguments.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        how = {**cut, "device": str(device), "precision": arguments.precision}
+        write_json(arguments.json, saved, arguments.data, how, rows)
+
+
+def write_json(
+    path: Path,
+    saved: "Saved",
+    files: Sequence[Path],
+    how: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+) -> None:
+    """Write the table with what it was measured on and how."""
+    from model import adjustable_options
+    from utils.files import write_whole
+
+    own = saved.architecture
+    content = {
+        "model": str(saved.folder),
+        "name": own.name,
+        "layout": own.letters(),
+        "trained_with": adjustable_options(own),
+        "data": [str(one) for one in files],
+        "documents": len(files),
+        "words": WORDS,
+        **how,
+        "rows": rows,
+    }
+    write_whole(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,15 @@ def test_every_kind_has_a_count(kind: dict[str, Any]) -> None:
     assert wide.peak_bytes >= sum(wide.memory[name] for name in ("weights", "moments"))
 
 
+def test_a_norm_of_queries_and_keys_is_one_kernel_each() -> None:
+    """Two blocks have 10 launches more; taken apart, as without a GPU, RMSNorm has 84."""
+    plain, normed = (
+        work_of({"kind": "attention", "qk_norm": norm}, "float32").launches
+        for norm in (False, True)
+    )
+    assert 0 < normed - plain < 20
+
+
 def test_a_bound_is_that_of_its_slowest_part() -> None:
     work = Work(1, {}, 1, [(2e12, 10), (0.0, 10**9)], 100)
     card = plan.Card({"float32": 1.0}, gb_per_s=1.0, gb=1.0, us_per_launch=1e4)

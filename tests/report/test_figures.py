@@ -122,6 +122,8 @@ def test_candidates_that_stand_level_are_no_choice():
     weights = [[text.get_fontweight() for text in slot] for slot in grid.text_LC]
     assert shown == [[True] * 3, [False, True, False]]
     assert weights == [["normal"] * 3, ["normal", "bold", "normal"]]
+    level = Trajectory(np.array([1]), np.full((1, 1, 3), 1 / 3), np.ones(1), ("a", "b", "c"), 0)
+    assert line_plots(level).axes[0].get_title(loc="left") == "block 0"
 
 
 @pytest.mark.parametrize(

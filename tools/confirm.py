@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     files = arguments.experiments
     with cli.user_errors():
-        from pipeline.compare import check_sides, finish_sides, plan_sides, train_sides
+        from pipeline.confirm import check_sides, finish_sides, plan_sides, train_sides
         from pipeline.experiment import load_experiment
         from training.signals import StopRequest
 

@@ -13,7 +13,7 @@ import pytest
 from model import load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
-from pipeline.compare import train_sides, verdict_line
+from pipeline.confirm import train_sides, verdict_line
 from pipeline.experiment import load_experiment
 from tests.refusal import refused
 from tests.runs import run_jobs_here, settings
@@ -69,7 +69,7 @@ def test_experiments_that_cannot_be_compared_are_refused(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], old: str, new: str, more: list[str], message: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("pipeline.confirm.train_sides", lambda *_, **__: pytest.fail("it trains"))
     other = tmp_path / "other.yaml"
     assert old in experiment_file.read_text()
     other.write_text(experiment_file.read_text().replace(old, new))
@@ -83,7 +83,7 @@ def test_seeds_of_a_sweep_are_refused(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], place: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("pipeline.confirm.train_sides", lambda *_, **__: pytest.fail("it trains"))
     files = [experiment_file, tmp_path / "other.yaml"]
     files[1].write_text(experiment_file.read_text().replace("n_blocks: 4", "n_blocks: 3"))
     add_sweep(files[place], trials=2, more="  seeds: [4, 6]\n")
@@ -99,7 +99,7 @@ def test_every_seed_is_a_derivation_of_its_own(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.compare.run_all", lambda given, **how: jobs.extend(given))
+    monkeypatch.setattr("pipeline.confirm.run_all", lambda given, **how: jobs.extend(given))
     sides = {
         "trained": load_experiment(experiment_file, ["derive.method=trained"]),
         "random": load_experiment(experiment_file, ["derive.method=random", "derive.seed=7"]),
@@ -121,14 +121,14 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("pipeline.compare.run_all", run_jobs_here)
+    monkeypatch.setattr("pipeline.confirm.run_all", run_jobs_here)
 
     def unlike(trainings: dict[str, list[Path]]) -> str:
         folders = [folder for of_side in trainings.values() for folder in of_side]
         assert all((folder / "environment.json").exists() for folder in folders)
         return f"{len(folders)} trainings of {', '.join(trainings)} are unlike"
 
-    monkeypatch.setattr("pipeline.compare.unlike_conditions", unlike)
+    monkeypatch.setattr("pipeline.confirm.unlike_conditions", unlike)
     other = tmp_path / "three.yaml"
     other.write_text(experiment_file.read_text().replace("n_blocks: 4", "n_blocks: 3"))
     arguments = [str(experiment_file), str(other), "--run", str(tmp_path / "run"), *SMALL]
@@ -152,11 +152,11 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     assert verdict in capsys.readouterr().out
     assert ", 2 seeds)" in verdict
 
-    monkeypatch.setattr("pipeline.compare.train_sides", lambda *_, **__: None)
+    monkeypatch.setattr("pipeline.confirm.train_sides", lambda *_, **__: None)
     folders = [tmp_path / "run" / name / "seed-7/architecture.json" for name in ("tiny", "three")]
     shutil.copy(*folders)
     timed = Mock(return_value=Latencies(defaultdict(lambda: 2.0), "", {}))
-    monkeypatch.setattr("pipeline.compare.time_models", timed)
+    monkeypatch.setattr("pipeline.confirm.time_models", timed)
     assert confirm.main(arguments) == 0
     assert "derived one network with 1 of 2 seeds (7); trained alike" in capsys.readouterr().out
     assert len(timed.call_args.args[1]) == 3, "a network is timed once"

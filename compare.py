@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         entries = entries_of(plan)
         train_entries(plan, entries, arguments.workers)
         if argv is None:
-            record_command(plan)
+            record_command(plan.run_dir, plan.experiment)
         finish_comparison(plan, entries)
         if len(experiment.compare.seeds) == 1:
             others = [one for one in carried(arguments) if not one.startswith("compare.seeds")]

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         derived = derivation(plan, experiment.derive, workers=arguments.workers)
         architecture = choose(derived, experiment, run_dir)
         if argv is None:  # only now: by a rule that was the first to write into the run
-            record_command(plan)
+            record_command(plan.run_dir, plan.experiment)
         show(plan, derived, architecture, arguments)
     return 0
 

@@ -68,14 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = retrain_all(trainings, arguments.workers)
         if ranks.is_first:
             if argv is None:
-                record_command(plan)
+                record_command(plan.run_dir, plan.experiment)
             show(plan, results, arguments)
     return 0
 
 
 def show(plan: "RunPlan", results: Sequence[Path], arguments: argparse.Namespace) -> None:
     """Print what the trainings came to, where the model lies and what may follow."""
-    from pipeline.derive import named_layout
+    from nas.derivation import named_layout
     from pipeline.experiment import carried
     from pipeline.retrain import copy_chosen, show_mean, show_result
     from pipeline.summary import show_report

@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = set_up(experiment, run_dir, ranks)
         run_searches(plan, seeds, arguments.workers)
         ranks.wait()
-        if argv is None:
-            record_command(plan)
+        if argv is None and ranks.is_first:
+            record_command(plan.run_dir, plan.experiment)
         finish_searches(plan, seeds)
     return 0
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.step_time import SIZES, Shape
+from benchmarks.shapes import SIZES, Shape
 from pipeline import cli
 
 DTYPES = ("float32", "bfloat16")

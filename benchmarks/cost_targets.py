@@ -18,9 +18,10 @@ from typing import Any
 
 from model import layout_letters
 from nas.costs.config import BudgetConfig
+from nas.derivation import reference_layout
 from pipeline import cli
 from pipeline.costs import cost_model
-from pipeline.derive import derivation, reference_layout, request_of
+from pipeline.derive import derivation
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
 from pipeline.search import finish_searches, run_searches
@@ -84,7 +85,7 @@ def _derived(plan: RunPlan, target: float, fill: str | None = None) -> dict[str,
     changed |= {"fill": fill, "gap": False}
     config = plan.experiment.derive.model_copy(update=changed)
     layout = tuple(derivation(plan, config).architecture.blocks)
-    reference = reference_layout(request_of(plan, config, []))
+    reference = reference_layout(plan.request(config, []))
     times_ms = cost_model(plan).times_ms("latency", {"one": layout, "reference": reference})
     share = times_ms["one"] / times_ms["reference"]
     return {"layout": layout_letters(layout), "measured": share, "of_target": share / target}

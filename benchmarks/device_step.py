@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.step_time import SIZES, Shape
+from benchmarks.shapes import SIZES, Shape
 from pipeline import cli
 
 STEPS_OF_PEAK = 4

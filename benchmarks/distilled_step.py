@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.device_step import peak_of
-from benchmarks.step_time import SHAPES, SIZES, Shape
+from benchmarks.shapes import SHAPES, SIZES, Shape
 from pipeline import cli
 
 # Blocks of the teacher over the student's, and the temperature.

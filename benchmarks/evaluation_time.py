@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.step_time import SIZES, Shape
+from benchmarks.shapes import SIZES, Shape
 from pipeline import cli
 
 STREAMS, TOKENS = 8, 4096

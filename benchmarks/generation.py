@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.step_time import Shape
+from benchmarks.shapes import Shape
 from pipeline import cli
 
 if TYPE_CHECKING:

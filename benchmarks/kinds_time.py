@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.step_time import Shape
+from benchmarks.shapes import Shape
 from pipeline import cli
 
 if TYPE_CHECKING:

@@ -183,17 +183,16 @@ def pretended_plan(
 def lines_of(plan: "RunPlan", card: Card) -> Iterator[str]:
     """What a step takes, and how long an experiment's parts take."""
     from model import layout_letters
-    from nas.derivation import PLACING
+    from nas.derivation import PLACING, reference_layout
     from nas.search.config import HARD
     from nas.search.plan import ALPHA_PASS, TRAINING
-    from pipeline.derive import reference_layout, request_of
 
     experiment, retrain, search = plan.experiment, plan.stages, plan.schedules()
     derive, config, compare = experiment.derive, search.config, experiment.compare
     if derive.method in (*PLACING, "layout"):
         chosen = derive.layout or derive.method
         derive = derive.model_copy(update={"reference": chosen})
-    layout = reference_layout(request_of(plan, derive, []))
+    layout = reference_layout(plan.request(derive, []))
     work = _step(plan, [(slot,) for slot in layout], retrain.config.optimiser)
     tokens = experiment.data.batch * experiment.data.segment
     yield f"layout {layout_letters(layout)}: {work.parameters:,} parameters"
@@ -250,7 +249,6 @@ def trainings(plan: "RunPlan") -> float:
     from nas.derivation.config import PROBES, PROBES_PER_KIND
     from nas.derivation.space import layout_space
     from nas.derivation.trained import Trained
-    from pipeline.derive import request_of
 
     config = plan.experiment.derive.trainings
     again = config.best + 1
@@ -261,7 +259,7 @@ def trainings(plan: "RunPlan") -> float:
         return half / 2 + again * config.seeds
     if plan.experiment.derive.method != "trained":
         return 0.0
-    named = Trained().named(layout_space(request_of(plan, plan.experiment.derive, [])))
+    named = Trained().named(layout_space(plan.request(plan.experiment.derive, [])))
     return len(named) + again * (config.seeds - 1)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.step_time import SHAPES, SIZES
+from benchmarks.shapes import SHAPES, SIZES
 from pipeline import cli
 
 MOST = 2.0

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.step_time import SIZES, Shape
+from benchmarks.shapes import SIZES, Shape
 from pipeline import cli
 
 if TYPE_CHECKING:

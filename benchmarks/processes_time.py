@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.step_time import SIZES, Shape
+from benchmarks.shapes import SIZES, Shape
 from pipeline import cli
 
 WARM_STEPS = 5

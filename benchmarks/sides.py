@@ -14,8 +14,7 @@ from torch.nn.functional import one_hot
 from benchmarks.harness import Side
 from benchmarks.reference.ceiling import Ceiling
 from benchmarks.reference.textbook import Textbook
-from benchmarks.step_time import Shape
-from benchmarks.supernet_time import LABELS
+from benchmarks.shapes import LABELS, Shape
 from data.batching import ContextBatches
 from model import Candidate, LanguageModel, SoftmaxConfig
 from model.config import ModelConfig

@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.step_time import SIZES, Shape
+from benchmarks.shapes import LABELS, SIZES, Shape
 from pipeline import cli
 
 # Each draws anew, and the greediest draw counts.
 PEAK_STEPS = 20
-LABELS = ("attention", "dense", "identity")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -27,15 +27,14 @@ from nas.costs.budget import ROUNDING
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
 from nas.derivation.base import Derived
-from pipeline.costs import cost_model
-from pipeline.derive import (
+from pipeline.architectures import (
     architecture_of,
     check_tokenizer,
     chosen_by_trainings,
-    derive,
-    request_of,
     write_architecture,
 )
+from pipeline.costs import cost_model
+from pipeline.derive import derive
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
 from pipeline.retrain import check_seeds, claim_retraining, retrain_identity
@@ -68,7 +67,7 @@ def matching(
 ) -> Matching:
     """What a baseline may ask; times are measured when they are asked for."""
     cost, layout = equal_cost(plan, chosen), tuple(chosen.blocks)
-    request = request_of(plan, plan.experiment.derive, [])
+    request = plan.request(plan.experiment.derive, [])
     # Not the seed of a derivation: the same baselines whatever was derived.
     request = replace(request, config=request.config.model_copy(update={"seed": 0}))
     shares = _timed if cost in WORKLOADS else _counted

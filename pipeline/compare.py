@@ -10,9 +10,9 @@ from typing import Any
 from model import layout_letters, load_model
 from nas.baselines import PARENT, is_equal
 from nas.statistics.intervals import change_words, paired_differences, paired_interval, verdict
+from pipeline.architectures import blind_caveats
 from pipeline.baselines import Entry, parent_model, to_train
 from pipeline.costs import time_models
-from pipeline.derive import blind_caveats
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_all
 from training.evaluation import Evaluation

@@ -14,9 +14,10 @@ from nas.statistics.intervals import (
     paired_differences,
     smallest_visible,
 )
+from pipeline.architectures import network_hash
 from pipeline.compare import unlike_conditions
 from pipeline.costs import time_models
-from pipeline.derive import network_hash, table_text
+from pipeline.derive import table_text
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Job, run_all

@@ -14,6 +14,7 @@ from model import LanguageModel, layout_letters
 from nas.costs.budget import LayoutCost, parse_amount
 from nas.costs.latency import Latencies, Shapes, measure_latency
 from nas.costs.model import CostModel
+from nas.derivation import reference_layout
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
 from pipeline.plan import RunPlan
 from training.distributed import ALONE
@@ -160,8 +161,6 @@ def bounds_of(plan: RunPlan) -> tuple[tuple[Constraint, ...], dict[str, str]]:
 
 def _search_costs(plan: RunPlan, target: str | float) -> SearchCosts:
     """The costs of a search that begins, measured or counted now."""
-    from pipeline.derive import reference_layout, request_of
-
     config, tied = plan.experiment.search.cost, plan.sizes["tie_blocks"]
     if config.name == "parameters" and tied is not None:
         raise ValueError(
@@ -169,7 +168,7 @@ def _search_costs(plan: RunPlan, target: str | float) -> SearchCosts:
             f"(model.tie_blocks {tied}); take flops or latency"
         )
     derive = plan.experiment.derive.model_copy(update={"reference": config.reference})
-    reference = reference_layout(request_of(plan, derive, []), "search.cost.reference")
+    reference = reference_layout(plan.request(derive, []), "search.cost.reference")
     amounts = {str(config.name): parse_amount(config.name, target)}
     key = "search.cost.target"
     budget = cost_model(plan).budget(amounts, reference, config.reference, key=key)

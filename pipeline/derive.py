@@ -1,49 +1,30 @@
 """From an experiment and a method to an architecture JSON, which a run may choose."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from data import Tokenizer
-from model import (
-    Architecture,
-    ArchitectureCosts,
-    Evidence,
-    FlopsKey,
-    Layout,
-    ModelOptions,
-    TimedCost,
-    TokenizerIdentity,
-    load_architecture,
-    reads_context,
-)
+from model import Architecture, Evidence, TimedCost, reads_context
 from model.layout import layout_letters, legend
 from nas.costs.config import BudgetConfig
-from nas.derivation import (
-    DERIVATIONS,
-    OF_MODEL,
-    PLACING,
-    RULES,
-    TRAINED,
-    method_of,
-    reference_remedy,
-)
-from nas.derivation.base import Considered, Derived, Request, Train, context_limit
+from nas.derivation import OF_MODEL, RULES, TRAINED, method_of, reference_layout
+from nas.derivation.base import Considered, Derived, Train
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
 from nas.derivation.training import Row
-from pipeline.experiment import Experiment, dump_experiment
+from nas.derivation.within_budget import BudgetedDerivation
+from pipeline.architectures import architecture_of, write_architecture
+from pipeline.costs import cost_model
+from pipeline.experiment import Experiment
 from pipeline.layout_scores import LayoutTrainings, SupernetScores, with_gap
 from pipeline.plan import RunPlan
 from pipeline.run_files import layout_name, short_text
+from pipeline.sub_networks import parent_of
 from pipeline.summary import layout_caveats
-from training.run_dir import commit, identity_hash
 from utils.files import csv_of, write_whole
-from utils.text import NO_CONTEXT, aligned, layout_title, wrapped
+from utils.text import aligned, layout_title, wrapped
 
 _SHOWN, _LAYOUT = 10, 24
 
@@ -82,20 +63,15 @@ def derivation(
     seeds, parent = config.searches or [plan.seed], None
     scores = SupernetScores(plan, seeds, config.score_tokens)
     if config.method in OF_MODEL:
-        from pipeline.sub_networks import parent_of
-
         whole, parent = parent_of(plan)
         letters = config.reference or layout_letters(whole)
         config = config.model_copy(update={"reference": letters})
-    request = request_of(plan, config, _searches_read(plan, config, seeds))
+    request = plan.request(config, _searches_read(plan, config, seeds))
     trainings = LayoutTrainings(plan, workers)
     request = replace(request, train=train or trainings, foresee=trainings.foresee)
     request = replace(request, score=scores.score, parent=parent)
     budgeted, times = None, tuple[TimedCost, ...]()
     if config.budget.amounts:
-        from nas.derivation.within_budget import BudgetedDerivation
-        from pipeline.costs import cost_model
-
         costs, reference = cost_model(plan), reference_layout(request)
         budget = costs.budget(config.budget.amounts, reference, config.reference_name)
         budgeted = BudgetedDerivation(request, costs, budget)
@@ -134,39 +110,6 @@ def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) ->
     return seeds
 
 
-def named_layout(name: str) -> dict[str, str]:
-    """The options of `derive` that choose what a rule's name, or a layout in letters, names."""
-    return {"method": name} if name in DERIVATIONS else {"method": "layout", "layout": name}
-
-
-def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
-    """The layout whose costs are 1x; ValueError where derive.reference is none."""
-    name = request.config.reference_name
-    config = request.config.model_copy(update=named_layout(name))
-    try:
-        if name in DERIVATIONS and name not in PLACING:
-            raise ValueError(f"{name} is not a single layout")
-        return method_of(config.method)(replace(request, config=config)).layout
-    except ValueError as error:
-        message = "; ".join(str(error).splitlines())
-        raise ValueError(f"{key}: {message}; {reference_remedy(request.candidates)}") from None
-
-
-def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Request:
-    """What a derivation from these searches is given, but for scores."""
-    return Request(
-        config=config,
-        candidates=plan.candidates,
-        slots=len(plan.slots),
-        flops_per_token=plan.costs,
-        trajectories={seed: plan.searched_folder(seed) / "pi.npz" for seed in seeds},
-        alpha_learned=plan.experiment.search.alpha_learns,
-        tie_blocks=plan.sizes["tie_blocks"],
-        token_shift=plan.experiment.model.token_shift,
-        limits=context_limit(plan.candidates, len(plan.slots), config.least_context),
-    )
-
-
 def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     suffix = {
         "par": str(config.p),
@@ -180,107 +123,6 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     given = config.budget.model_dump(exclude_none=True).items()
     budget = short_text("-".join(f"{cost}{most}" for cost, most in given))
     return "-".join(filter(None, [config.method, suffix, budget.replace(" ", "")]))
-
-
-def architecture_of(
-    plan: RunPlan,
-    derived: Derived,
-    name: str,
-    seeds: Sequence[int] = (),
-    times: tuple[TimedCost, ...] = (),
-) -> Architecture:
-    """The architecture of a derived layout, with its costs and whence it comes."""
-    data, evidence = plan.experiment.data, derived.evidence
-    with torch.device("meta"):
-        model = plan.network([[candidate] for candidate in derived.layout])
-    caveats = (*blind_caveats(derived.layout, model.options), *evidence.caveats)
-    return Architecture(
-        name=name,
-        blocks=derived.layout,
-        **plan.sizes,
-        tokenizer=TokenizerIdentity(digest=plan.prepared.tokenizer.digest),
-        costs=ArchitectureCosts(
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            flops_per_token=plan.flops_per_token(model),
-            key=FlopsKey(
-                batch=data.batch,
-                segment=data.segment,
-                mass=plan.cluster_mass(model.softmax.bounds[:-1]),
-            ),
-            times=times,
-        ),
-        evidence=evidence.model_copy(update={"caveats": caveats}),
-        provenance={
-            "corpus_name": data.corpus,
-            **plan.inputs(),
-            "search_seed": ", ".join(map(str, seeds)),
-            "search": identity_hash(plan.experiment.search.identity()),
-            "commit": commit() or "unknown",
-        },
-    )
-
-
-def blind_caveats(layout: Layout, options: ModelOptions) -> tuple[str, ...]:
-    """A warning of a layout none of whose blocks reads earlier tokens."""
-    if any(map(reads_context, layout)):
-        return ()
-    few = " and the few before it that token_shift brings" if options.token_shift else ""
-    return (
-        f"warning: {NO_CONTEXT}: it predicts from the current token alone{few}, as a table of "
-        "pairs of words does, and is no Transformer",
-    )
-
-
-def architecture_hash(architecture: Architecture) -> str:
-    """Hash of what is built; evidence and provenance do not count."""
-    return identity_hash(architecture.model_dump(mode="json", include=architecture.built_of))
-
-
-def network_hash(architecture: Architecture) -> str:
-    """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
-    rest = architecture.built_of - {"blocks", "tie_blocks"}
-    sizes = architecture.model_dump(mode="json", include=rest)
-    return identity_hash(sizes | asdict(architecture.network))
-
-
-def chosen_by_trainings(architecture: Architecture) -> bool:
-    """Whether trainings of this and other layouts chose it."""
-    evidence = architecture.evidence
-    return evidence is not None and evidence.method.partition(":")[0] in TRAINED
-
-
-def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
-    """Raise ValueError where an architecture was derived for another tokenizer."""
-    theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
-    ours = (tokenizer.vocabulary_size, tokenizer.digest)
-    if theirs != ours:
-        raise ValueError(
-            f"architecture {architecture.name}: made for another text or tokenizer (vocabulary "
-            f"{theirs[0]}, {theirs[1][:12]}) than the experiment's (vocabulary {ours[0]}, "
-            f"{ours[1][:12]}); if the text changed since, use another --run directory; to train "
-            f'the same layout on this text give --layout "{architecture.letters()}"'
-        )
-
-
-def write_architecture(
-    architecture: Architecture, experiment: Experiment, run_dir: Path
-) -> Architecture:
-    """Write RUN/architectures/NAME.json and the experiment beside it.
-
-    Returns:
-        The architecture under the name it has in this run: where another one has the name
-        already, part of the hash is added, so that no file or folder is ever taken over.
-    """
-    folder = run_dir / "architectures"
-    path, digest = folder / f"{architecture.name}.json", architecture_hash(architecture)
-    if path.exists() and architecture_hash(load_architecture(path)) != digest:
-        name = f"{architecture.name}-{digest[:6]}"
-        architecture = architecture.model_copy(update={"name": name})
-        path = folder / f"{name}.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "experiment.yaml", dump_experiment(experiment))
-    write_whole(path, architecture.to_json())
-    return architecture
 
 
 def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Architecture:

@@ -14,6 +14,8 @@ from model.blocks import Candidate
 from model.language_model import Costs, LanguageModel, Mix
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
+from nas.derivation.base import Request, context_limit
+from nas.derivation.config import DeriveConfig
 from nas.search.config import check_schedules
 from nas.search.plan import SearchPlan
 from pipeline.devices import find_device, gpu_of, missed_gpu, set_precision
@@ -263,6 +265,20 @@ class RunPlan:
                 f"{folder}: the search has not ended; start search.py again to finish it"
             )
         return folder
+
+    def request(self, config: DeriveConfig, seeds: Sequence[int]) -> Request:
+        """What a derivation from these searches is given, but for scores."""
+        return Request(
+            config=config,
+            candidates=self.candidates,
+            slots=len(self.slots),
+            flops_per_token=self.costs,
+            trajectories={seed: self.searched_folder(seed) / "pi.npz" for seed in seeds},
+            alpha_learned=self.experiment.search.alpha_learns,
+            tie_blocks=self.sizes["tie_blocks"],
+            token_shift=self.experiment.model.token_shift,
+            limits=context_limit(self.candidates, len(self.slots), config.least_context),
+        )
 
     def retrain_folder(self, name: str) -> Path:
         """Where the retraining of one architecture, with the plan's seed, writes."""

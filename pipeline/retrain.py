@@ -15,16 +15,16 @@ from model import Architecture, build_model, load_architecture, save_model
 from model.distillation import Teacher
 from model.layout import legend
 from model.saving import Given, load_given, started
-from pipeline.derive import (
+from nas.derivation import named_layout
+from pipeline.architectures import (
     architecture_hash,
     blind_caveats,
     check_tokenizer,
     chosen_by_trainings,
-    derive,
-    named_layout,
     network_hash,
     write_architecture,
 )
+from pipeline.derive import derive
 from pipeline.experiment import idle_clusters
 from pipeline.jobs import Countdown, Job, run_counted
 from pipeline.plan import RunPlan

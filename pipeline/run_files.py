@@ -16,7 +16,7 @@ from utils.files import append_line, read_object, read_rows, why_not_ours, write
 
 if TYPE_CHECKING:
     from model import Architecture
-    from pipeline.plan import RunPlan
+    from pipeline.experiment import Experiment
 
 # What made the run, a line each.
 COMMANDS = "commands.jsonl"
@@ -78,14 +78,14 @@ def unfinished(run: Path) -> list[Path]:
     return [path for path, phase in phases if not (path / ends[phase]).exists()]
 
 
-def record_command(plan: "RunPlan") -> None:
+def record_command(run: Path, experiment: "Experiment") -> None:
     """Add the command of this process to those that made the run, once, and its experiment."""
     row = {
         "command": resume_command(INTERPRETER_IN_FILES),
-        "experiment": plan.experiment.model_dump(mode="json", exclude={"sweep"}),
+        "experiment": experiment.model_dump(mode="json", exclude={"sweep"}),
     }
-    path = plan.run_dir / COMMANDS
-    if plan.ranks.is_first and row not in (rows := read_rows(path)):
+    path = run / COMMANDS
+    if row not in (rows := read_rows(path)):
         if path.exists() and not path.read_bytes().endswith(b"\n"):
             # Behind a line that a full disk has torn a further one would be lost with it.
             write_whole(path, "".join(json.dumps(each) + "\n" for each in rows))

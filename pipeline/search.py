@@ -317,9 +317,8 @@ def _show_together(plan: RunPlan, seeds: Sequence[int], folders: Sequence[Path])
 
 def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str]]:
     from nas.derivation.from_search import read_searches
-    from pipeline.derive import request_of
 
-    searched = read_searches(request_of(plan, plan.experiment.derive, seeds), "agreement")
+    searched = read_searches(plan.request(plan.experiment.derive, seeds), "agreement")
     agreement = searched.agreement()
     if agreement is None:
         return [], ["no agreement of these searches: alpha does not move, so pi chooses nothing"]

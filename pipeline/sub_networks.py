@@ -11,7 +11,7 @@ from model.saving import Given, load_given, started
 from nas.derivation.base import Derived
 from nas.derivation.shrink import Parent
 from nas.derivation.sub_networks import SubNetworks
-from pipeline.derive import architecture_of
+from pipeline.architectures import architecture_of
 from pipeline.plan import RunPlan
 from pipeline.run_files import result_of_model
 from training.run_dir import identity_hash, machine, source_digest

@@ -8,8 +8,8 @@ from benchmarks.layout_rows import FIGURES, claim, rows_of, train_rows
 from benchmarks.layoutbench.table import LayoutTable, all_layouts, read_table
 from model import ModelConfig, layout_letters, network_of, parse_layout
 from nas.costs.budget import Limit, parse_amount
+from nas.derivation import reference_layout
 from nas.derivation.base import Networks
-from pipeline.derive import reference_layout, request_of
 from pipeline.experiment import Experiment
 from pipeline.jobs import layout_job
 from pipeline.plan import RunPlan
@@ -51,7 +51,7 @@ def layouts_of(model: ModelConfig) -> list[str]:
 
 def flops_limit(plan: RunPlan, amount: str) -> Limit:
     """FLOPs per token at most, such as `0.75x` of what derive.reference costs."""
-    reference = reference_layout(request_of(plan, plan.experiment.derive, []))
+    reference = reference_layout(plan.request(plan.experiment.derive, []))
     return Limit(plan.costs, parse_amount("flops", amount).of(plan.costs(reference)))
 
 

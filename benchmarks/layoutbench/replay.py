@@ -30,7 +30,6 @@ from nas.derivation.space import layout_space
 from nas.derivation.trained import Trained
 from nas.derivation.training import Array, Length, Method, Results, Space, Trainings
 from nas.statistics.intervals import paired_interval
-from pipeline.derive import request_of
 from pipeline.experiment import with_settings
 from pipeline.plan import RunPlan
 from training.run_dir import commit
@@ -291,7 +290,7 @@ def within(
 
     ValueError where the tables lack one of them.
     """
-    request = request_of(plan, plan.experiment.derive, [])
+    request = plan.request(plan.experiment.derive, [])
     limits = () if amount is None else (flops_limit(plan, amount),)
     # A table's networks, those without context among them.
     space, layouts = layout_space(replace(request, limits=limits)), list[str]()

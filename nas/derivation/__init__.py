@@ -1,11 +1,12 @@
 """From a search, or from a rule, to a fixed layout: the methods by name."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from model import Candidate
+    from model import Candidate, Layout
     from nas.derivation.base import Derived, Request
     from nas.derivation.config import DeriveConfig
 
@@ -56,6 +57,24 @@ def reference_remedy(candidates: "Sequence[Candidate]") -> str:
     """What may stand in the place of a reference that is no layout."""
     rules = "" if missing_kinds(candidates) else f", or one of {', '.join(PLACING)}"
     return f"give a layout in letters{rules}"
+
+
+def named_layout(name: str) -> dict[str, str]:
+    """The options of `derive` that choose what a rule's name, or a layout in letters, names."""
+    return {"method": name} if name in DERIVATIONS else {"method": "layout", "layout": name}
+
+
+def reference_layout(request: "Request", key: str = "derive.reference") -> "Layout":
+    """The layout whose costs are 1x; ValueError where derive.reference is none."""
+    name = request.config.reference_name
+    config = request.config.model_copy(update=named_layout(name))
+    try:
+        if name in DERIVATIONS and name not in PLACING:
+            raise ValueError(f"{name} is not a single layout")
+        return method_of(config.method)(replace(request, config=config)).layout
+    except ValueError as error:
+        message = "; ".join(str(error).splitlines())
+        raise ValueError(f"{key}: {message}; {reference_remedy(request.candidates)}") from None
 
 
 def check_method(method: str, *, alpha_learned: bool) -> None:

@@ -11,8 +11,8 @@ from optuna.trial import TrialState
 
 from hpo.study import EARLIER_S, REASON, TrialEntry
 from model import Architecture
+from pipeline.architectures import network_hash
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
-from pipeline.derive import network_hash
 from pipeline.experiment import dump_experiment, with_settings
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline

@@ -9,8 +9,8 @@ import torch
 from benchmarks import plan, plan_bound
 from benchmarks.counting import META, Work, counted_step
 from benchmarks.harness import Timings
+from benchmarks.shapes import SHAPES, SIZES
 from benchmarks.sides import ADAM, our_model, zipf_batches
-from benchmarks.step_time import SHAPES, SIZES
 from tests import tiny
 from tests.runs import ROOT, Capture, code_of
 from tests.test_ranks import EVERY_KIND

@@ -7,8 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.reference.ceiling import Ceiling
 from benchmarks.reference.textbook import Textbook, TextbookAttention, TextbookDense
+from benchmarks.shapes import Shape
 from benchmarks.sides import ADAM, arithmetic, cluster_shares, our_model
-from benchmarks.step_time import Shape
 from model import LanguageModel, SoftmaxConfig
 
 TINY = Shape(

@@ -17,10 +17,10 @@ from benchmarks.generation import next_token
 from benchmarks.harness import Side, Timings, quiet_rounds
 from benchmarks.optimal_cutoffs import ClusterCosts, CostConstants
 from benchmarks.processes_time import BASE, SIDES, compared, rounds_of
+from benchmarks.shapes import SIZES, Shape
 from benchmarks.sides import OUR_ALLOCATOR, arithmetic
 from benchmarks.softmax_constants import D_MODEL, ROWS, TOKENS, WIDTHS, WORDS, fit, time_tail
 from benchmarks.step_scaling import against_memory
-from benchmarks.step_time import SIZES, Shape
 from benchmarks.timing_company import COMPANIES, EXPERIMENT, ONE, OTHER, ratios_of
 from model import parse_layout
 from pipeline.experiment import load_experiment

@@ -11,7 +11,8 @@ import compare
 import derive
 import retrain
 from model import load_architecture
-from pipeline.derive import architecture_hash, derive as derive_by, request_of
+from pipeline.architectures import architecture_hash
+from pipeline.derive import derive as derive_by
 from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
 from tests.runs import state_of
@@ -28,7 +29,7 @@ def test_tied_and_untied_are_two_architectures(plan_with: PlanWith) -> None:
 @pytest.mark.parametrize("shift", [False, True])
 def test_a_request_says_whether_the_model_has_token_shift(plan_with: PlanWith, shift: bool) -> None:
     plan = plan_with(f"model.token_shift={str(shift).lower()}")
-    assert request_of(plan, plan.experiment.derive, []).token_shift is shift
+    assert plan.request(plan.experiment.derive, []).token_shift is shift
 
 
 def test_a_name_is_never_taken_over_by_other_sizes(derived: Path) -> None:

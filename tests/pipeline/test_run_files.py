@@ -81,9 +81,9 @@ def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(
 def test_a_command_stands_whole_behind_one_that_a_full_disk_tore(plan_with: PlanWith) -> None:
     plan = plan_with()
     plan.run_dir.mkdir(exist_ok=True)
-    record_command(plan)
+    record_command(plan.run_dir, plan.experiment)
     path = plan.run_dir / "commands.jsonl"
     first = path.read_text()
     path.write_text(first.replace('"seed": 0', '"seed": 1') + first[:40])
-    record_command(plan)
+    record_command(plan.run_dir, plan.experiment)
     assert [row["experiment"]["run"]["seed"] for row in read_rows(path)] == [1, 0]

@@ -18,10 +18,11 @@ from nas import dropping
 from nas.baselines import DROPS, NoBaseline
 from nas.derivation.base import Derived
 from nas.derivation.sub_networks import SubNetworks
+from pipeline.architectures import architecture_of
 from pipeline.baselines import entries_of
 from pipeline.cli import check_run
 from pipeline.compare import reference_of
-from pipeline.derive import Derivation, architecture_of, choose
+from pipeline.derive import Derivation, choose
 from pipeline.plan import RunPlan
 from pipeline.sub_networks import parent_of, sub_networks
 from report.page import write_report

@@ -17,6 +17,7 @@ from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_all
 from training.evaluation import Evaluation
 from training.run_dir import WORDS
+from training.signals import Diverged
 from utils.files import csv_of, read_object, write_whole
 from utils.screen import announce
 from utils.text import given_words, layout_title
@@ -57,7 +58,7 @@ def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
 
 Row = dict[str, Any]
 Results = Sequence[Mapping[str, Any]]
-# What a row may have as much of as the chosen layout, by the word in the column `equal`.
+# What a row may have as much of as the chosen layout, by the word in the column `matched`.
 _EQUALS = {
     "parameters": "parameters",
     "FLOPs": "flops_per_token",
@@ -86,7 +87,7 @@ def rows_of(
                 "role": entry.role,
                 "title": layout_title([one.kind for one in entry.architecture.blocks], name),
                 "layout": entry.architecture.letters(),
-                "n": len(found),
+                "n": 1 if entry.role == PARENT else len(found),
                 "parameters": found[0]["parameters"],
                 "flops_per_token": found[0]["flops_per_token"],
                 "latency_ms": latency_ms.get(name),
@@ -103,7 +104,7 @@ def rows_of(
         row["relative_perplexity"] = _times(row, base, "perplexity")
         shares = {word: _times(row, chosen, key) for word, key in _EQUALS.items()}
         equal = (word for word, share in shares.items() if share is not None and is_equal(share))
-        row["equal"] = " ".join(equal)
+        row["matched"] = " ".join(equal)
     return rows
 
 
@@ -165,7 +166,10 @@ def train_entries(plan: RunPlan, entries: Sequence[Entry], workers: int = 1) -> 
     """Train every architecture with every seed, as `retrain_all` does it."""
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
     entries = to_train(entries)
-    retrain_all([(seeded, one.architecture) for seeded in plans for one in entries], workers)
+    try:
+        retrain_all([(seeded, one.architecture) for seeded in plans for one in entries], workers)
+    except Diverged as error:
+        raise Diverged(f"{error}; a baseline can be left out (compare.baselines)") from None
 
 
 def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:

@@ -36,7 +36,7 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     ]
     if commands or comparison is None:
         return commands
-    if int(comparison.rows["n"].min()) < _ENOUGH_SEEDS:
+    if int(comparison.rows["n"].max()) < _ENOUGH_SEEDS:
         commands.append(f"{_compared(run_folder) or f'python compare.py {shown}'} --seeds 0,1,2")
     read = made.get("provenance", {}).get("search_seed")
     # The unit of replication is the search run.

@@ -13,7 +13,7 @@ from report.run_files import tight_layout
 from utils.files import read_object
 from utils.text import aligned, compact, kind_words
 
-_TEXT = ("name", "title", "layout", "role", "equal")
+_TEXT = ("name", "title", "layout", "role", "matched")
 _SAID = ("saving", "verdict", "latency_note", "reference", "letters")
 _WIDTH = 120
 
@@ -72,7 +72,7 @@ def read_comparison(run_folder: Path) -> Comparison:
     rows["is_chosen"] = rows["role"] == "chosen"
     less = rows["nats_per_token"][rows["is_chosen"]].mean() - rows["nats_per_token"]
     rows["less"] = less.mask(rows["is_chosen"])
-    rows["equal"] = rows["equal"].mask(rows["is_chosen"], "")
+    rows["matched"] = rows["matched"].mask(rows["is_chosen"], "")
     return Comparison(
         rows,
         remarks="\n".join(summary["remarks"]),
@@ -102,7 +102,7 @@ _NUMBERS = (
     Column("latency", "(rel.)", "relative_latency", "{:.2f}x".format),
     Column("FLOPs", "/token", "flops_per_token", compact),
     Column("params", "", "parameters", compact),
-    Column("matched", "", "equal", lambda costs: costs.replace("parameters", "params") or "-"),
+    Column("matched", "", "matched", lambda costs: costs.replace("parameters", "params") or "-"),
 )
 _WORD_COLUMN = Column("ppl", "/word", "word_perplexity", perplexity_text)
 

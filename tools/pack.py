@@ -37,7 +37,7 @@ _OF_THE_MACHINE = ("environment.json", "key.json")
 # What was measured, or says with which commit.
 _TIMES = {
     *("elapsed_s", "tokens_per_s", "latency_ms", "latency_interval_ms", "train_step_ms"),
-    *("relative_latency", "latency_note", "latency_key", "times", "times_reference", "equal"),
+    *("relative_latency", "latency_note", "latency_key", "times", "times_reference", "matched"),
     *("saving", "verdict", "remarks", "commit", "cost"),
 }
 

@@ -43,7 +43,8 @@ class RunConfig(Section):
         default=1,
         ge=1,
         description="Parts into which a step's streams are split (gradient accumulation): less "
-        "memory, the same gradient; dropout draws other numbers.",
+        "memory, the same gradient but for the balance loss of mixture_of_experts; dropout draws "
+        "other numbers.",
     )
     recompute: bool = Field(
         default=False,
@@ -65,7 +66,9 @@ class RunConfig(Section):
     validate_every: int = Field(default=500, ge=1, description="Steps between two validations.")
     checkpoint_every: int = Field(default=500, ge=1, description="Steps between two checkpoints.")
     figures: bool = Field(
-        default=True, description="Draw the figures and the report when a search ends."
+        default=True,
+        description="Draw figures and report at the end of search.py, derive.py and retrain.py; "
+        "compare.py always does.",
     )
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = Field(
         default=(),

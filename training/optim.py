@@ -161,13 +161,13 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
     """Learning rate of one step: linear warm-up, then the schedule.
 
     With w steps of warm-up it rises from lr / (w + 1) at step 0; the peak stands at step w, and
-    the schedule ends at lr * min_lr_ratio at step `steps - 1`.
+    the schedule ends at lr * min_lr_ratio at step `steps - 1`, where that comes after the peak.
     """
     warmup = warmup_steps(config, steps)
     if step < warmup:
         return config.lr * (step + 1) / (warmup + 1)
     span = steps - 1 - warmup
-    progress = min(1.0, (step - warmup) / span) if span > 0 else 1.0
+    progress = min(1.0, (step - warmup) / span) if span > 0 else 0.0
     return config.lr * decay(config.schedule, progress, config.min_lr_ratio)
 
 

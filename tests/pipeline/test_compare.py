@@ -22,6 +22,7 @@ from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings, state_of
 from tests.test_pipeline import run
+from training.signals import Diverged
 
 
 @pytest.mark.parametrize("script", [retrain, compare])
@@ -174,6 +175,16 @@ def test_baselines_of_other_sizes_are_refused(
     ):
         assert said in refused(compare.main, capsys, derived, "--set", setting)
     assert not (derived / "comparison.csv").exists()
+
+
+def test_of_a_baseline_that_diverges_it_is_said_that_it_can_be_left_out(
+    derived: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipeline.compare.retrain_all", Mock(side_effect=Diverged("par, seed 0")))
+    with pytest.raises(SystemExit, match="3"):
+        compare.main([str(derived)])
+    said = capsys.readouterr().err
+    assert "par, seed 0; a baseline can be left out (compare.baselines)" in said
 
 
 def test_trainings_that_were_validated_more_or_less_often_are_no_repetitions(

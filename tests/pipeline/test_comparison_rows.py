@@ -66,12 +66,12 @@ def test_a_network_that_interleaved_is_too_is_the_reference() -> None:
 
 
 def test_what_is_within_three_per_cent_of_the_chosen_layout_is_equal() -> None:
-    assert [row["equal"] for row in rows()] == [
+    assert [row["matched"] for row in rows()] == [
         "parameters FLOPs latency",
         "",
         "parameters FLOPs latency",
     ]
-    assert [row["equal"] for row in rows(latency_ms={})] == [
+    assert [row["matched"] for row in rows(latency_ms={})] == [
         "parameters FLOPs",
         "",
         "parameters FLOPs",

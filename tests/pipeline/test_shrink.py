@@ -370,6 +370,7 @@ def test_a_child_is_compared_with_its_parent_and_other_subsets(
     chosen = table["rows"][0]["name"]
     assert chosen == "shrink-flops0.6x"
     assert table["reference"] == "parent"
+    assert [rows[name]["n"] for name in ("parent", chosen)] == [1, 2]
     assert table["saving"].endswith(", after 48% more training, which the parent did not get")
     assert len({row["layout"] for row in table["rows"]}) == len(rows) >= 4
     for name, row in rows.items():

@@ -30,7 +30,7 @@ KINDS = (
 CSV_HEAD = (
     "name,layout,n,parameters,flops_per_token,latency_ms,nats_per_token,perplexity,"
     "bits_per_byte,valid_nats_per_token,role,word_perplexity,relative_latency,"
-    "relative_perplexity,equal\n"
+    "relative_perplexity,matched\n"
 )
 CSV_ROWS = (
     "argmax-0,a d a d i d,1,1234567,2410000.0,3.456,4.1,60.3403,2.05,4.0,chosen,,,,\n"
@@ -42,7 +42,7 @@ _KINDS = {"a": "attention", "d": "dense", "i": "identity"}
 
 
 def _cell(key: str, text: str) -> str | float | None:
-    return text if key in ("name", "layout", "role", "equal") else float(text) if text else None
+    return text if key in ("name", "layout", "role", "matched") else float(text) if text else None
 
 
 class Maker:

@@ -65,7 +65,7 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
     (run / TRAINED).parent.mkdir(parents=True)
     (run / TRAINED).write_text('{"nats": 1.0}')
     rows = [
-        {"name": name, "nats_per_token": 1.5, "latency_ms": 3.0, "equal": equal}
+        {"name": name, "nats_per_token": 1.5, "latency_ms": 3.0, "matched": equal}
         for name, equal in ((CHOSEN, "FLOPs latency"), (RIVAL, ""))
     ]
     results = {name: [{"seed": 0, "elapsed_s": 2.0}] for name in (CHOSEN, RIVAL)}
@@ -73,7 +73,7 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
     content = {"verdict": "none", "remarks": remarks, "rows": rows, "results": results}
     content["latency_interval_ms"] = {CHOSEN: [3.0, 3.5]}
     write_json(run / "comparison.json", content)
-    table = f"name,nats_per_token,latency_ms,equal\n{CHOSEN},1.5,3.0,latency\n{RIVAL},1.5,,\n"
+    table = f"name,nats_per_token,latency_ms,matched\n{CHOSEN},1.5,3.0,latency\n{RIVAL},1.5,,\n"
     (run / "comparison.csv").write_text(table)
     (run / "report.html").write_text("drawn")
     (run / "lock").write_text("")

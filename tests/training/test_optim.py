@@ -74,6 +74,7 @@ def test_a_block_may_ask_for_a_multiple_of_the_learning_rate() -> None:
     ("settings", "steps", "rates"),
     [
         ({"schedule": "linear", "warmup_steps": 3}, 8, [0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25, 0]),
+        ({"schedule": "linear", "warmup_steps": 3}, 4, [0.25, 0.5, 0.75, 1.0]),
         ({"schedule": "linear", "min_lr_ratio": 0.2}, 5, [1.0, 0.8, 0.6, 0.4, 0.2]),
         ({"schedule": "cosine", "min_lr_ratio": 0.2}, 3, [1.0, 0.6, 0.2]),
         ({"schedule": "cosine"}, 5, [1.0, 0.5 * (1 + 2**-0.5), 0.5, 0.5 * (1 - 2**-0.5), 0.0]),

@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.set_defaults(saved=SAVED, run=None)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--among", type=Path, help="a table: only its networks (default: all)")
     parser.add_argument("--tokens", type=int, help="of validation, for scores (default: all)")
     parser.add_argument("--passes", type=int, default=60, help="of training text, for gradients")
     arguments = parser.parse_args(argv)
@@ -58,6 +59,8 @@ def show(arguments: argparse.Namespace) -> None:
     """Print all of it."""
     plans = [_plan(arguments, run) for run in arguments.runs]
     plan, table = plans[0], read_table(arguments.table)
+    if arguments.among is not None:
+        table = table.among(read_table(arguments.among))
     nats, flops = table.mean_nats("test"), {row.layout: row.flops_per_token for row in table.rows}
     score_RN = np.array([scores(plan, list(nats), arguments.tokens) for plan in plans])
     score_N, truth_N = score_RN[0], np.array(list(nats.values()))

@@ -27,7 +27,6 @@ would reach. Writes RUN/rank/rank.csv, rank.json and rank.png.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,9 +226,7 @@ def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
     table = read_table(arguments.table)
     if arguments.among is not None:
-        among = read_table(arguments.among)
-        rows = tuple(row for row in table.rows if among.layout_of(row.layout) is not None)
-        table = replace(table, rows=rows)
+        table = table.among(read_table(arguments.among))
     lines = _noise_lines(table)
     counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
     for n in counts:

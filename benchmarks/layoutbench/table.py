@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -50,6 +50,10 @@ class LayoutTable:
         if len(layout) != len(self.layouts[0]) or not set(layout) <= set(_letters()):
             return None
         return self._layouts.get(networks_of([layout], self.tie_blocks)[layout])
+
+    def among(self, other: "LayoutTable") -> "LayoutTable":
+        """The rows of networks that another table has too."""
+        return replace(self, rows=tuple(row for row in self.rows if other.layout_of(row.layout)))
 
     @property
     def seeds(self) -> list[int]:

@@ -88,7 +88,8 @@ class ExperimentSource:
         section[str(key[-1])] = document.value
         # What the file said of this key and of all below it counts no more.
         kept = {old: at for old, at in self._origin.items() if old[: len(key)] != key}
-        self._origin = kept | {key: (rank, origin)}
+        made = (key[:n] for n in range(1, len(key)) if key[:n] not in kept)
+        self._origin = kept | dict.fromkeys([*made, key], (rank, origin))
         for below, _, words in document.problems:
             yield _line(origin, (*key, *below), words)
 

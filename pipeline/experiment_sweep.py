@@ -27,6 +27,8 @@ _NEVER = {
     "compare.": "trials are not compared with baselines",
     "sweep.": "a sweep cannot change itself",
 }
+# What a search has learnt at a step depends on these.
+_PACE = ("search.steps", "search.epochs", "data.batch", "data.segment")
 _SWEPT_OF_RUN = ("run.precision", "run.micro_batches")
 # Keys of `data` that change how a model learns and nothing of how it is scored.
 _LEARNED_FROM = ("batch", "random_offset")
@@ -156,6 +158,8 @@ def _forbidden(sweep: SweepConfig, section: str, key: str) -> str | None:
     for start, why in _NEVER.items():
         if key.startswith(start):
             return why
+    if section == "space" and sweep.pruner.kind != "none" and key in _PACE:
+        return "a pruner compares searches at equal steps; leave it or sweep.pruner out"
     if section == "space" and key.startswith("run.") and key not in _SWEPT_OF_RUN:
         return "it changes where or how often, not what is learned"
     if section == "space" and key.startswith("retrain.") and "retrained" not in sweep.objectives:

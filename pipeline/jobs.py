@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,7 +18,8 @@ from pipeline.cli import DIVERGED, OUT_OF_MEMORY
 from pipeline.devices import share_of_gpus
 from pipeline.experiment import Experiment, dump_experiment, with_settings
 from pipeline.run_files import layout_name
-from training.signals import Diverged, Stopped, StopRequest
+from training.run_dir import locked
+from training.signals import Diverged, Lost, Stopped, StopRequest
 from utils.cores import share_of_threads
 from utils.files import write_whole
 from utils.screen import announce
@@ -29,6 +30,8 @@ SCRIPTS = ("search", "derive", "retrain")
 _PROGRAM = Path(__file__).resolve().parents[1]
 _CHILD = (sys.executable, "-P", "-m", "pipeline.jobs")
 _START = "--- scripts"  # begins the line that a process writes before anything else
+# Not the name of the lock that the run's own process takes.
+_LOCK = "job.lock"
 _POLL_S, _GRACE_S = 0.2, 60.0
 
 
@@ -170,15 +173,20 @@ def run_all(
     one whose loss was no number. Where `stop` is asked for, every run saves its state.
 
     Raises:
-        ValueError: a run failed; those that had begun have gone on to their end.
+        ValueError: another command has one of these runs, or a run failed; those that had begun
+            have gone on to their end.
         Diverged: so, where one diverged and that is no result, or ran out of memory.
+        Lost: so, where one was killed from outside.
         Stopped: a signal came.
     """
     threads = share_of_threads(workers)
     places = SimpleQueue[int]()
     for place in range(workers):
         places.put(place)
-    with ThreadPoolExecutor(workers) as pool:
+    with ExitStack() as held, ThreadPoolExecutor(workers) as pool:
+        for job in jobs:  # all of them before any begins, so that of two commands one goes on
+            job.folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(job.folder, _LOCK))
         futures = [pool.submit(_run, job, threads, places, stop, done, diverged) for job in jobs]
         _, rest = wait(futures, return_when=FIRST_EXCEPTION)
         for future in rest:
@@ -188,8 +196,9 @@ def run_all(
     for job, future in zip(jobs, futures, strict=True):
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            lost = isinstance(error, Failed) and error.code == DIVERGED
-            raise (Diverged if lost else ValueError)(f"{job.name}: {error}")
+            code = error.code if isinstance(error, Failed) else 0
+            kind = Lost if code < 0 else Diverged if code == DIVERGED else ValueError
+            raise kind(f"{job.name}: {error}")
 
 
 def _run(

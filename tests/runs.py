@@ -2,6 +2,10 @@
 
 import importlib
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +149,18 @@ def last_step(metrics: Path) -> int:
     lines = metrics.read_bytes().split(b"\n")[:-1]
     text = lines[-1].decode() if lines else '"step": 0,'
     return int(text.split('"step": ')[1].split(",")[0])
+
+
+@contextmanager
+def locked_by_another(folder: Path, name: str) -> Iterator[None]:
+    """While another process has a folder's lock of this name."""
+    code = (
+        "import sys; from pathlib import Path; from training.run_dir import locked\n"
+        "with locked(Path(sys.argv[1]), sys.argv[2]): print('has it', flush=True); sys.stdin.read()"
+    )
+    command, pipe = [sys.executable, "-c", code, str(folder), name], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "has it\n"
+        yield
+        first.communicate()

@@ -258,6 +258,8 @@ def test_overrides_win_create_and_replace(write):
     ("override", "line"),
     [
         ("search.tau.edn=0.2", "search.tau.edn: unknown key; did you mean 'end'?"),
+        ("serch.steps=3", "serch: unknown key; did you mean 'search'?"),
+        ("search.tua.end=1", "search.tua: unknown key; did you mean 'tau'?"),
         *((override, KEY_VALUE) for override in ("search.steps", "search..steps=3", "=3")),
         ("model.n_blocks.x=3", "model.n_blocks.x: model.n_blocks has no keys"),
         ("model.n_blocks=[",

@@ -134,6 +134,8 @@ CASES = [
     # What is sampled and plays no part, or stops nothing.
     (["retrain.steps: {low: 10, high: 20}"], f"{TRIALS}\nobjectives: [onehot]",
      ["7: sweep.space.retrain.steps: cannot be swept: without the objective retrained"]),
+    (["search.steps: {low: 9, high: 90}"], f"{TRIALS}\npruner: {{kind: median}}",
+     ["7: sweep.space.search.steps: cannot be swept: a pruner compares searches at equal steps"]),
     *(([SLOTS], f"{TRIALS}\nset: {{search.steps: 9}}\npruner: {{kind: {pruner}}}",
        [f"6: sweep.space: sweep.pruner: {pruner.split(',')[0]}: stops no trial before search step "
         f"{step}, and a search has 9 (search.steps) (with search.steps: 9, model.n_blocks: "])

@@ -21,6 +21,7 @@ import search
 from data import load_tokenizer
 from model import load_architecture, load_model
 from model.attention_kernels import KERNELS
+from pipeline.experiment import load_experiment
 from tests.runs import (
     LAYOUT,
     ROOT,
@@ -127,6 +128,13 @@ def test_a_finished_search_started_again_changes_nothing_it_recorded(
     for cadences in ((), settings("run.log_every=3")):
         run(search, experiment_file, "--run", searched, *cadences)
         assert {name: (folder / name).read_bytes() for name in names} == before
+
+
+def test_an_edit_of_what_comes_after_the_search_holds_once_it_is_started_again(
+    searched: Path, experiment_file: Path
+) -> None:
+    run(search, experiment_file, "--run", searched, *settings("derive.p=3"))
+    assert load_experiment(searched / SEARCH / "experiment.yaml").derive.p == 3
 
 
 def test_another_experiment_in_the_same_place_is_refused(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Identity = Mapping[str, Any]
 _ROOT = Path(__file__).resolve().parent.parent
+EXPERIMENT = "experiment.yaml"
 # What a person calls a recorded fact.
 WORDS = {"commit": "program"}
 
@@ -32,10 +33,13 @@ def identity_hash(identity: Identity) -> str:
 def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> None:
     """Take a folder for a phase, unless it is its own already, and save its text files there.
 
-    Only for who holds the folder's lock: two that claim at once would mix their files. ValueError:
-    the folder holds another experiment; nothing is written.
+    Of its own the experiment alone is saved anew: what does not count for the identity, such as how
+    to derive, may have been edited since. Only for who holds the folder's lock: two that claim at
+    once would mix their files. ValueError: the folder holds another experiment; nothing is written.
     """
     if is_claimed(folder, identity):
+        if EXPERIMENT in files:
+            write_whole(folder / EXPERIMENT, files[EXPERIMENT])
         return
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
@@ -56,13 +60,13 @@ def is_claimed(folder: Path, identity: Identity) -> bool:
 
 
 @contextmanager
-def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
+def locked(folder: Path, name: str = "lock", *, wait: bool = False) -> Iterator[None]:
     """Keep a second process out of an existing folder, for as long as this one lives at most.
 
     The file stays when it is released: who waited for a file that is removed would lock another
     one than who comes later. ValueError: another process has it, and this one does not `wait`.
     """
-    path = folder / "lock"
+    path = folder / name
     with named(path):
         file = path.open("a")
     with file:

@@ -167,6 +167,8 @@ class Budget:
                 words = f"no layout is within {self.shown(name, limit.most)}: the cheapest, "
                 words += f"{layout_letters(cheapest)}, has "
                 words += f"{self.shown(name, limit.cost(cheapest))}; give a larger budget"
+                if not self.amounts[name].relative:
+                    words += f" (0.65x would be a share of {self.reference_name})"
             else:
                 continue
             problems.append(f"{self.key.format(name)}: {words}")

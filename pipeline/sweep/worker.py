@@ -39,7 +39,7 @@ from pipeline.retrain import copy_chosen, find_architecture, retrain_all
 from pipeline.search import finish_searches, search_trainer
 from pipeline.sweep.plan import Sweep, join_study, trial_experiment
 from training.run_dir import locked
-from training.signals import Diverged, Stopped, StopRequest
+from training.signals import Diverged, Lost, Stopped, StopRequest
 from utils.files import read_object, words_of, write_whole
 from utils.screen import announce
 
@@ -180,7 +180,7 @@ def _reason(error: Exception) -> str:
     """Reason of a trial without a value, in one line."""
     if isinstance(error, ValueError | OSError):
         words = words_of(error)
-    elif isinstance(error, TrialFailed | Diverged | optuna.TrialPruned):
+    elif isinstance(error, TrialFailed | Diverged | Lost | optuna.TrialPruned):
         words = str(error)
     else:
         words = f"{type(error).__name__}: {error}"

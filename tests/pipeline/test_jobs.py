@@ -10,10 +10,11 @@ import pytest
 from pipeline import jobs
 from pipeline.experiment import load_experiment
 from pipeline.jobs import Countdown, Failed, Job, run_all
-from training.signals import Diverged, StopRequest
+from tests.runs import locked_by_another
+from training.signals import Diverged, Lost, StopRequest
 
 
-@pytest.mark.parametrize(("code", "ending"), [(3, Diverged), (2, ValueError), (-9, ValueError)])
+@pytest.mark.parametrize(("code", "ending"), [(3, Diverged), (2, ValueError), (-9, Lost)])
 def test_a_run_that_diverged_ends_all_as_divergence_does(
     experiment_file: Path,
     tmp_path: Path,
@@ -28,6 +29,20 @@ def test_a_run_that_diverged_ends_all_as_divergence_does(
     one = Job("one", load_experiment(experiment_file, []), ("retrain",), tmp_path / "one")
     with pytest.raises(ending, match=r"^one: no number$"):
         run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
+
+
+def test_of_two_commands_with_the_same_runs_the_second_begins_none(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "run_job", lambda *_: pytest.fail("it begins"))
+    experiment = load_experiment(experiment_file, [])
+    one, two = (Job(name, experiment, ("retrain",), tmp_path / name) for name in ("one", "two"))
+    two.folder.mkdir()
+    with (
+        locked_by_another(two.folder, "job.lock"),
+        pytest.raises(ValueError, match="two: another process is training here; wait for it"),
+    ):
+        run_all([one, two], workers=2, stop=StopRequest(), done=lambda job: None)
 
 
 def test_of_a_jobs_scripts_none_runs_after_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from report.derivation import (
+    TrainingTables,
     read_trainings,
     trainings_figure,
     trainings_section,
@@ -55,6 +56,10 @@ def test_the_figure_shows_the_finals_and_the_front_and_the_table_what_was_forese
     (answer,) = (line for line in axes.lines if line.get_label() == "chosen layout")
     assert answer.get_xydata().tolist() == [[700, np.exp(4.21)]]
     assert {text.get_text() for text in axes.texts} == {"add", "aad"}
+    rules = TrainingTables(trainings.rows[trainings.rows["length"] == "full"], trainings.front)
+    (axes,) = trainings_figure(rules).axes
+    trained = next(line for line in axes.lines if line.get_label() == "trained in full")
+    np.testing.assert_allclose(trained.get_ydata(), np.exp([4.21, 4.30]), err_msg="seeds differ")
     section = trainings_section(trainings)
     assert "<td>4.3100</td><td>4.2100</td><td>4.2100</td><td>2</td>" in section.body
     assert write_trainings_figure(folder).read_bytes().startswith(b"\x89PNG")

@@ -106,7 +106,8 @@ def test_a_budget_below_the_cheapest_layout_is_refused() -> None:
     ):
         check(budget(flops="0.3x"))
     with pytest.raises(
-        ValueError, match=r"flops: no layout is within 9 .*\nderive\.budget\.cache: "
+        ValueError,
+        match=r"flops: no layout is within 9 .* \(0.65x would be.*\nderive\.budget\.cache: ",
     ) as info:
         check(budget(flops="9", cache="9B"))
     assert len(str(info.value).splitlines()) == 2

@@ -1,7 +1,5 @@
 """Starting and joining a sweep: what is written when, and what is refused."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import optuna
@@ -16,8 +14,8 @@ from pipeline.experiment import load_experiment
 from pipeline.sweep import plan, run
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.run import join_sweep, start_sweep
-from tests.runs import refused
-from tests.sweeping import ROOT, add_sweep
+from tests.runs import locked_by_another, refused
+from tests.sweeping import add_sweep
 from utils.cores import share_of_threads
 
 URL = "postgresql://u:secret@h:5/d"
@@ -86,22 +84,11 @@ def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
 def test_a_second_start_is_refused_before_it_writes(file: Path, folder: Path) -> None:
     own = folder / "sweep"
     own.mkdir(parents=True)
-    code = (
-        "import sys; from pathlib import Path; from training.run_dir import locked\n"
-        "with locked(Path(sys.argv[1])): print('has it', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(own)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "has it\n"
-        with pytest.raises(ValueError, match="another process is training here"):
-            start(file, folder)
-        first.communicate()
+    with (
+        locked_by_another(own, "lock"),
+        pytest.raises(ValueError, match="another process is training here"),
+    ):
+        start(file, folder)
     assert [path.name for path in own.iterdir()] == ["lock"]
 
 

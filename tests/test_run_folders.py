@@ -103,7 +103,9 @@ def test_what_is_no_run_folder_is_refused_and_stays(
 
 
 def test_a_command_stopped_at_its_very_start_can_start_again(here: Path) -> None:
-    left = with_files("search/seed-0/lock", "search/seed-0/.experiment.yaml.7.tmp")()
+    left = with_files(
+        "search/seed-0/lock", "a/seed-0/job.lock", "search/seed-0/.experiment.yaml.7.tmp"
+    )()
     run(derive, "tiny.yaml", "--method", "interleaved", "--run", left)
 
 

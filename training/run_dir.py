@@ -38,8 +38,9 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> None:
     once would mix their files. ValueError: the folder holds another experiment; nothing is written.
     """
     if is_claimed(folder, identity):
-        if EXPERIMENT in files:
-            write_whole(folder / EXPERIMENT, files[EXPERIMENT])
+        path, text = folder / EXPERIMENT, files.get(EXPERIMENT)
+        if text is not None and not (path.exists() and path.read_text(encoding="utf-8") == text):
+            write_whole(path, text)
         return
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():

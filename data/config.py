@@ -42,8 +42,8 @@ class TokenizerConfig(Section):
 
     kind: TokenizerName = Field(
         default="bpe",
-        description="bpe, unigram: SentencePiece trained on the training text (at most 100 MB and "
-        "4 MB of it, spread evenly); bytes: the 256 bytes; given: your own SentencePiece model.",
+        description="bpe, unigram: SentencePiece trained on the training text (at most 100 MB, "
+        "unigram 4 MB, spread evenly); bytes: the 256 bytes; given: your own SentencePiece model.",
     )
     vocabulary: int | None = Field(
         default=None,

@@ -208,10 +208,7 @@ def _why_no_run(folder: Path) -> str | None:
         return None
     # A command that was stopped at its very start leaves its lock, or a file that is half written.
     files = (path for path in folder.rglob("*") if not path.is_dir())
-    other = next(
-        (path for path in files if path.name != "lock" and path.suffix not in (".lock", ".tmp")),
-        None,
-    )
+    other = next((path for path in files if not path.name.endswith(("lock", ".tmp"))), None)
     return None if other is None else f"holds {other.relative_to(folder)}, and is not a run"
 
 

@@ -155,8 +155,7 @@ class Progress:
             until = entry.attempts[: entry.attempts.index(attempt) + 1]
             line = _line(self._sweep, TrialEntry(entry.number, until))
             # After a worker's death the trial waits for its next attempt.
-            last = attempt is entry.last
-            announce(self._countdown.line(line) if last else f"{line}  it runs again")
+            announce(self._countdown.line(line) if attempt is entry.last else line)
         return bool(new)
 
     def _said_by(self, number: int) -> Iterator[str]:

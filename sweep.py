@@ -1,15 +1,16 @@
 """Sweep settings with Optuna: tau schedules, block counts, any key of the experiment.
 
-The file is an experiment with a section `sweep`. Every trial searches, derives and retrains in a
-worker process. An error fails only its own trial; when a worker dies, its trial is run again. The
-same command resumes an interrupted sweep, and other machines can join it with --worker.
+The file is an experiment with a section `sweep`. Every trial searches (unless derive.method needs
+none), derives and retrains in a worker process. An error fails only its own trial; when a worker
+dies, its trial is run again. The same command resumes an interrupted sweep, and other machines can
+join it with --worker.
 
     python sweep.py configs/sweep_quick.yaml --workers 2
     python sweep.py configs/sweep_tau.yaml --set sweep.trials=60
     python sweep.py runs/sweep_tau --worker
 
 Writes RUN/trials.csv, RUN/sweep.html, RUN/trials/NNNN/seed-N/ for each trial, and RUN/best.yaml, or
-with several objectives RUN/pareto/NNNN.yaml. Next: python search.py with one of these
+with several objectives RUN/pareto/NNNN.yaml. Next: a run with one of these
 """
 
 import argparse
@@ -35,7 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{arguments.experiment}: sweep: missing; say what to sweep, as "
                 "configs/sweep_quick.yaml does"
             )
-        experiment.check_searchable()
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         if problems := experiment.layout_problems():

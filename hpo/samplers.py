@@ -79,7 +79,7 @@ class NumberedSampler(BaseSampler):
 
 
 def make_pruner(config: PrunerConfig, validate_every: int) -> BasePruner:
-    """The pruner for values that are reported at search steps."""
+    """The pruner for values that are reported at training steps."""
     first = config.min_steps or validate_every
     if config.kind == "median":
         return MedianPruner(n_warmup_steps=first)

@@ -31,10 +31,10 @@ def architecture_of(
     plan: RunPlan,
     derived: Derived,
     name: str,
-    seeds: Sequence[int] = (),
+    searches: Sequence[int] = (),
     times: tuple[TimedCost, ...] = (),
 ) -> Architecture:
-    """The architecture of a derived layout, with its costs and whence it comes."""
+    """The architecture of a derived layout, with its costs, and the seeds of searches it is of."""
     data, evidence = plan.experiment.data, derived.evidence
     with torch.device("meta"):
         model = plan.network([[candidate] for candidate in derived.layout])
@@ -58,11 +58,17 @@ def architecture_of(
         provenance={
             "corpus_name": data.corpus,
             **plan.inputs(),
-            "search_seed": ", ".join(map(str, seeds)),
-            "search": identity_hash(plan.experiment.search.identity()),
+            **_search_of(plan, searches),
             "commit": commit() or "unknown",
         },
     )
+
+
+def _search_of(plan: RunPlan, seeds: Sequence[int]) -> dict[str, str]:
+    if not seeds:
+        return {}
+    digest = identity_hash(plan.experiment.search.identity())
+    return {"search_seed": ", ".join(map(str, seeds)), "search": digest}
 
 
 def blind_caveats(layout: Layout, options: ModelOptions) -> tuple[str, ...]:

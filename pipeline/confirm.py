@@ -1,4 +1,4 @@
-"""Two experiments with fresh seeds, each seed searched, derived and retrained; which is better."""
+"""Two experiments with fresh seeds, each seed a whole run; which is better."""
 
 import json
 import statistics
@@ -32,7 +32,7 @@ _OTHER_TOKENS = (
     "forward latency: not measured: the two read other tokens, of which each stands for more or "
     "less text; FLOPs per token cannot be compared either"
 )
-# Experiments by name, each searched, derived and retrained with every seed.
+# Experiments by name, each of which has a whole run with every seed.
 Sides = Mapping[str, Experiment]
 
 
@@ -94,7 +94,12 @@ def train_sides(
 ) -> None:
     """Run every phase of every side and seed, and raise what `run_all` does; sides take turns."""
     jobs = [
-        Job(f"{name}, seed {seed}", seeded(experiment, seed), SCRIPTS, _folder(run, name, seed))
+        Job(
+            f"{name}, seed {seed}",
+            seeded(experiment, seed),
+            SCRIPTS[not experiment.has_search :],
+            _folder(run, name, seed),
+        )
         for seed in seeds
         for name, experiment in sides.items()
     ]
@@ -141,7 +146,7 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
     if alike:
         remarks.append(
             f"{one} and {two} derived one network with {len(alike)} of {len(seeds)} seeds "
-            f"({', '.join(alike)}); trained alike it gives both the same"
+            f"({', '.join(alike)}); where they train it alike, both have the same result"
         )
     tests = {name: [result["test"] for result in of_side] for name, of_side in results.items()}
     verdict = verdict_line({name: [t["bits_per_byte"] for t in of] for name, of in tests.items()})
@@ -171,4 +176,4 @@ def verdict_line(bits: Mapping[str, Sequence[float]]) -> str:
     visible = smallest_visible(found.half_width, found.n)
     words = comparison_words(one, two, found.shown, f"{visible:.4f} bits per byte")
     change = change_words(ours, theirs, "test bits per byte", show)
-    return f"{words}: {change}; each seed is a search, a derivation and a retraining; {spread}"
+    return f"{words}: {change}; each seed is a whole run; {spread}"

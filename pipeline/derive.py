@@ -66,7 +66,8 @@ def derivation(
         whole, parent = parent_of(plan)
         letters = config.reference or layout_letters(whole)
         config = config.model_copy(update={"reference": letters})
-    request = plan.request(config, _searches_read(plan, config, seeds))
+    searches = _searches_read(plan, config, seeds)
+    request = plan.request(config, searches)
     trainings = LayoutTrainings(plan, workers)
     request = replace(request, train=train or trainings, foresee=trainings.foresee)
     request = replace(request, score=scores.score, parent=parent)
@@ -99,7 +100,7 @@ def derivation(
             derived = replace(derived, layout=layout)
     evidence = derived.evidence.model_copy(update={"budget": words, "caveats": caveats})
     derived = replace(derived, evidence=evidence)
-    return Derivation(architecture_of(plan, derived, name, seeds, times), derived)
+    return Derivation(architecture_of(plan, derived, name, searches, times), derived)
 
 
 def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Sequence[int]:

@@ -16,7 +16,14 @@ from model.blocks import Candidate
 from model.config import ModelConfig
 from nas.baselines import CompareConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, OF_MODEL, TRAINED, context_problem, reference_remedy
+from nas.derivation import (
+    DERIVATIONS,
+    OF_MODEL,
+    SEARCHED,
+    TRAINED,
+    context_problem,
+    reference_remedy,
+)
 from nas.derivation.config import DeriveConfig
 from nas.search.config import SearchConfig
 from pipeline import cli
@@ -184,6 +191,12 @@ class Experiment(Section):
             )
         lines += [f"warning: {line} (derive.py will refuse it)" for line in self.layout_problems()]
         return lines
+
+    @property
+    def has_search(self) -> bool:
+        """Whether a whole run begins with one: the derivation needs it, or takes what is there."""
+        method = self.derive.method
+        return method in SEARCHED or (method in TRAINED and self.search.has_length)
 
     def check_searchable(self) -> None:
         """Raise ValueError where there are no steps, or alpha has no choice or a bad gradient."""

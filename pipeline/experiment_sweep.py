@@ -27,8 +27,8 @@ _NEVER = {
     "compare.": "trials are not compared with baselines",
     "sweep.": "a sweep cannot change itself",
 }
-# What a search has learnt at a step depends on these.
-_PACE = ("search.steps", "search.epochs", "data.batch", "data.segment")
+# What a training has learnt at a step depends on these.
+_PACE = ("retrain.steps", "retrain.epochs", "data.batch", "data.segment")
 _SWEPT_OF_RUN = ("run.precision", "run.micro_batches")
 # Keys of `data` that change how a model learns and nothing of how it is scored.
 _LEARNED_FROM = ("batch", "random_offset")
@@ -57,16 +57,19 @@ def sweep_problems(experiment: Experiment) -> list[Said]:
     space = space_of(experiment)
     if errors := dict([*_places(sweep, experiment), *_faults(sweep, space)]):
         return list(errors.items())
-    source = RandomSampler(seed=0)
+    source, searched = RandomSampler(seed=0), False
     for values in (*space.edges(source), *(space.draw(source) for _ in range(DRAWS))):
         every = {**sweep.set, **values}
         changed, said = changed_settings(experiment, every, space.inactive(values))
         if changed is not None and not said:
+            searched |= changed.has_search
             said = [*_late_problems(changed, sweep)]
         for path, words in said[: _MOST_LINES - len(errors)]:
             place, at = _place_of(path, sweep)
             errors.setdefault(place, f"{at}{words} (with {shown_values(every)})")
-    return list(errors.items())
+    idle = [] if errors or searched else [key for key in space.keys if key.startswith("search.")]
+    words = "has no effect: by their derive.method trials search nothing"
+    return [*errors.items(), *((("sweep", "space", key), words) for key in idle)]
 
 
 def _faults(sweep: SweepConfig, space: Space) -> Iterator[Said]:
@@ -99,7 +102,7 @@ def shown_values(values: Values) -> str:
 
 def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]:
     """Problems that would let a trial fail, or never be pruned, only after its whole search."""
-    learns, derive = experiment.search.alpha_learns, experiment.derive
+    derive = experiment.derive
     if experiment.data.tokenizer.lower_case:
         yield (
             ("data", "tokenizer", "lower_case"),
@@ -108,7 +111,7 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
     if derive.searches:
         yield ("derive", "searches"), "a trial searches with one seed at a time; leave it out"
     try:
-        check_method(derive.method, alpha_learned=learns)
+        check_method(derive.method, alpha_learned=experiment.search.alpha_learns)
         # A random layout may need costs, which only a text gives.
         if derive.method in RULES and derive.method != "random":
             candidates = experiment.model.completed_candidates()
@@ -116,21 +119,24 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
             method_of(derive.method)(request)
     except ValueError as error:
         yield ("derive", "method"), "; ".join(str(error).splitlines())
-    is_argmax = derive.method == "argmax" and not derive.budget.amounts
-    if "onehot" in sweep.objectives and not (learns and is_argmax):
+    for cost in derive.budget.measured:
         yield (
-            ("sweep", "objectives"),
-            "onehot: it scores argmax of one search's pi, so alpha must learn and derive have "
-            "method argmax without budget; take retrained",
+            ("derive", "budget", cost),
+            "layouts would be timed beside other trials; limit flops, which are counted, at least "
+            "in trials (sweep.set: {derive.budget: {flops: 0.65x}})",
         )
-    if sweep.pruner.kind == "none":
-        return
-    least, steps = sweep.pruner.min_steps or experiment.run.validate_every, experiment.search.steps
-    if not learns or (steps is not None and least > steps):
+    if experiment.has_search:
+        try:
+            experiment.check_searchable()
+        except ValueError as error:
+            key, _, words = str(error).partition(": ")
+            yield tuple(key.split(".")), words
+    least, steps = sweep.pruner.min_steps or experiment.run.validate_every, experiment.retrain.steps
+    if sweep.pruner.kind != "none" and steps is not None and least > steps:
         yield (
             ("sweep", "pruner"),
-            f"{sweep.pruner.kind}: stops no trial before search step {least}, and a search "
-            + (f"has {steps} (search.steps)" if learns else "by spos validates no net; take none"),
+            f"{sweep.pruner.kind}: stops no trial before step {least}, and a retraining has "
+            f"{steps} (retrain.steps)",
         )
 
 
@@ -159,11 +165,9 @@ def _forbidden(sweep: SweepConfig, section: str, key: str) -> str | None:
         if key.startswith(start):
             return why
     if section == "space" and sweep.pruner.kind != "none" and key in _PACE:
-        return "a pruner compares searches at equal steps; leave it or sweep.pruner out"
+        return "a pruner compares trainings at equal steps; leave it or sweep.pruner out"
     if section == "space" and key.startswith("run.") and key not in _SWEPT_OF_RUN:
         return "it changes where or how often, not what is learned"
-    if section == "space" and key.startswith("retrain.") and "retrained" not in sweep.objectives:
-        return "without the objective retrained nothing is retrained"
     return None
 
 

@@ -42,6 +42,7 @@ from training.optim import build_optimiser, warmup_steps
 from training.run_dir import claim, is_claimed, locked
 from training.state import TrainState
 from training.step import LayerDropoutStep, WeightStep
+from training.trackers import Opener
 from training.trainer import Trainer
 from utils.files import folder_made_whole, read_object, write_whole
 from utils.screen import announce
@@ -190,11 +191,13 @@ def check_seeds(plan: RunPlan, seeds: Collection[int]) -> None:
         )
 
 
-def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]:
+def retrain_all(
+    trainings: Sequence[Retraining], workers: int = 1, trackers: Sequence[Opener] = ()
+) -> list[Path]:
     """Train architectures, each with its plan's seed, and test them; the paths of the results.
 
     What has a result is done, and is not trained again. Of several `workers` so many train at a
-    time, each in a process with its share of the cores.
+    time, each in a process with its share of the cores. `trackers` hear of those of this process.
 
     Raises:
         ValueError: a folder is another experiment's, or a training failed.
@@ -215,6 +218,7 @@ def retrain_all(trainings: Sequence[Retraining], workers: int = 1) -> list[Path]
         if len(trainings) > 1 and plan.ranks.is_first:
             announce(f"training {number} of {len(waiting)}: {name}")
         with closing(retrain_trainer(plan, architecture)) as trainer:
+            trainer.trackers = [*trainer.trackers, *trackers]
             trainer.open()
             trainer.run(plan.experiment.run, shown)
             shown |= set(trainer.summary.splitlines())

@@ -120,29 +120,26 @@ CASES = [
      ["8: sweep.space.model.d_ffn.when.model.candidates: is never attention in this space"]),
     ([SLOTS], "trials: 3\nstorage: u:secret@h/db", ["9: sweep.storage: expected a URL"]),
     # What would fail each trial, or prune none, is found before the first one has searched.
-    *(([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, {more}}}\n{rest}",
-       [f"6: sweep.space: {why}"])
-      for more, rest, why in (
-          ("derive.method: sampled", "objectives: [onehot]", "sweep.objectives: onehot: it scores"),
-          ("derive.method: sampled", "pruner: {kind: median}",
-           "sweep.pruner: median: stops no trial before search step 500, and a search by spos"),
-      )),
     ([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, derive.method: argmax}}",
      ["9: sweep.set.derive.method: argmax: with search.estimator spos alpha does not move"]),
     ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
      ["9: sweep.set.derive.method: layout: 'a d' has 2 blocks, model.n_blocks is 4"]),
     # What is sampled and plays no part, or stops nothing.
-    (["retrain.steps: {low: 10, high: 20}"], f"{TRIALS}\nobjectives: [onehot]",
-     ["7: sweep.space.retrain.steps: cannot be swept: without the objective retrained"]),
-    (["search.steps: {low: 9, high: 90}"], f"{TRIALS}\npruner: {{kind: median}}",
-     ["7: sweep.space.search.steps: cannot be swept: a pruner compares searches at equal steps"]),
-    *(([SLOTS], f"{TRIALS}\nset: {{search.steps: 9}}\npruner: {{kind: {pruner}}}",
-       [f"6: sweep.space: sweep.pruner: {pruner.split(',')[0]}: stops no trial before search step "
-        f"{step}, and a search has 9 (search.steps) (with search.steps: 9, model.n_blocks: "])
+    (["retrain.steps: {low: 9, high: 90}"], f"{TRIALS}\npruner: {{kind: median}}",
+     ["7: sweep.space.retrain.steps: cannot be swept: a pruner compares trainings at equal steps"]),
+    *(([SLOTS], f"{TRIALS}\nset: {{retrain.steps: 9}}\npruner: {{kind: {pruner}}}",
+       [f"6: sweep.space: sweep.pruner: {pruner.split(',')[0]}: stops no trial before step "
+        f"{step}, and a retraining has 9 (retrain.steps) (with retrain.steps: 9, model.n_blocks: "])
       for pruner, step in (("median", 500), ("successive_halving, min_steps: 10", 10))),
-    *(([SLOTS], f"{TRIALS}\nset: {{{setting}}}\nobjectives: [onehot, flops]",
-       ["6: sweep.space: sweep.objectives: onehot: it scores argmax of one search's pi"])
-      for setting in ("derive.method: top_k", "derive.budget.flops: 0.9x")),
+    (["model.dropout: {low: 0, high: 0.1}", END], f"{TRIALS}\nset: {{derive.method: par}}",
+     ["8: sweep.space.search.tau.end: has no effect: by their derive.method trials search"]),
+    (["model.candidates: {choices: [[dense], [dense, attention]]}"], TRIALS,
+     ["7: sweep.space.model.candidates: dense alone leaves a search no choice"]),
+    *(([SLOTS], f"{TRIALS}\nset: {{{settings}}}", [f"9: sweep.set.{key}: layouts would be timed"])
+      for key, settings in (
+          ("derive.budget.decode", "derive.budget.decode: 0.9x, derive.budget.flops: 0.9x"),
+          ("derive.budget.throughput", "derive.budget.throughput: 2x"),
+      )),
     ([SLOTS], f"{TRIALS}\nset: {{derive.searches: [0, 1]}}",
      ["9: sweep.set.derive.searches: a trial searches with one seed at a time; leave it out"]),
     ([SLOTS], f"{TRIALS}\nset: {{data.tokenizer: {{lower_case: true}}}}",
@@ -262,7 +259,8 @@ def test_the_baseline_of_a_shipped_sweep_is_its_own_file(path):
         (["search.tau.end: {low: 0.5, high: 1}"], [], "search.tau.end is 0.3 there"),
         (["model.window: {low: 4, high: 9}"], [], "model.window is nothing there"),
         (["search.alpha.lr: {low: 0.5, high: 1}"], [], "search.alpha.lr is 'auto' there"),
-        (["model.candidates: {choices: [[dense], [attention]]}"], [], "model.candidates is a list"),
+        (["model.candidates: {choices: [[dense, identity], [dense, attention]]}"], [],
+         "model.candidates is a list"),
         ([TAU, "search.tau.end: {low: 0.2, high: 1, when: {search.tau.schedule: step}}"],
          ["search.tau.end=0.4"], "it sets search.tau.end, which 'when' leaves out"),
     ],
@@ -275,7 +273,7 @@ def test_a_file_outside_its_own_space_has_no_baseline_and_says_why(load, space, 
 
 
 def test_a_choice_is_known_in_whatever_way_the_file_spells_it(load):
-    choices = "{choices: [[dense], [attention, {kind: dense, label: dense}, identity]]}"
+    choices = "{choices: [[dense, identity], [attention, {kind: dense, label: dense}, identity]]}"
     experiment = load([f"model.candidates: {choices}"])
     params, _ = baseline(experiment, space_of(experiment))
     assert params is not None

@@ -1,4 +1,4 @@
-"""Is one experiment better than another? Search, derive and retrain both with fresh seeds.
+"""Is one experiment better than another? Runs both whole with fresh seeds.
 
 The best of many trials looks better than it is, because it was chosen for that. So give seeds that
 were not used in the choice. The test text is read here for the first time; pairs share a seed. The

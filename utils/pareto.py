@@ -1,9 +1,6 @@
-"""The objectives of a sweep: which take training, and Pareto dominance; all are minimised."""
+"""Pareto dominance of objectives, all of which are minimised."""
 
 from collections.abc import Hashable, Sequence
-
-# In bits per byte; the others say what these are bought with.
-LEARNED = ("retrained", "onehot")
 
 
 def dominates(values: Sequence[float], other: Sequence[float]) -> bool:

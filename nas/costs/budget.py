@@ -29,6 +29,8 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "flops": _COUNTS,
     "cache": _BYTES,
 }
+# Costs that are measured, not counted.
+MEASURED = tuple(cost for cost in UNITS if cost not in _COUNTED_UNITS)
 _AMOUNT = re.compile(r"\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 

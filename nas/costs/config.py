@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from nas.costs.budget import UNITS, Amount, parse_amount
+from nas.costs.budget import MEASURED, UNITS, Amount, parse_amount
 from utils.validation import Section
 
 _Given = Annotated[str, Field(max_length=40)] | float | None
@@ -82,6 +82,11 @@ class BudgetConfig(Section):
         return {
             name: parse_amount(name, value) for name, value in given.items() if value is not None
         }
+
+    @property
+    def measured(self) -> list[str]:
+        """The costs with a limit that are times, not counts."""
+        return [cost for cost in MEASURED if cost in self.amounts]
 
 
 class SearchCostConfig(Section):

@@ -22,7 +22,6 @@ from utils.text import masked
 
 _UNITS = {
     "retrained": "bits per byte of validation",
-    "onehot": "bits per byte of validation, SuperNet",
     "flops": "FLOPs per token",
     "parameters": "parameters",
 }
@@ -164,7 +163,8 @@ def commands(sweep: Sweep, files: Mapping[Path, TrialRow], interpreter: str) -> 
     # With runs of their own below the sweep's: by their files' names alone those of all sweeps
     # would share runs/best and runs/confirm.
     run = best.with_suffix("")
-    found = {"rerun": command("search.py", best, run=run, interpreter=interpreter)}
+    begin = f"{'search' if sweep.experiment.has_search else 'derive'}.py"
+    found = {"rerun": command(begin, best, run=run, interpreter=interpreter)}
     if not row.baseline:
         both = f"{best}", f"{sweep.own / 'experiment.yaml'}", "--run", f"{sweep.run / 'confirm'}"
         found["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
@@ -29,7 +29,7 @@ from hpo.study import (
     set_aside,
     wait_for_a_trial,
 )
-from model import Architecture, Mix
+from model import Architecture
 from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.experiment_sweep import shown_values
@@ -157,7 +157,7 @@ class TrialObjective:
         for seed in config.seeds:
             run, one = folder / f"seed-{seed}", seeded(experiment, seed)
             announce(f"{BEGINS} with {shown_values({'run.seed': seed, **values})}")
-            found, architecture = run_seed(one, config.objectives, run, self.stop, pruned)
+            found, architecture = run_seed(one, run, self.stop, pruned)
             scores = [found[name] for name in config.objectives]
             runs[str(seed)] = {"values": scores, "architecture": architecture.to_json()}
             trial.set_user_attr("runs", runs)
@@ -188,17 +188,13 @@ def _reason(error: Exception) -> str:
 
 
 def run_seed(
-    experiment: Experiment,
-    objectives: Sequence[str],
-    run: Path,
-    stop: StopRequest,
-    pruned: optuna.Trial | None,
+    experiment: Experiment, run: Path, stop: StopRequest, pruned: optuna.Trial | None
 ) -> tuple[dict[str, float], Architecture]:
-    """Search, derive and, with the objective `retrained`, retrain in the run folder `run`.
+    """Search, where the experiment does, derive and retrain in the run folder `run`.
 
-    Returns the objectives that are known, by name, and what was derived. A run that was begun there
-    goes on. `stop` is asked between two phases; a training has one of its own. The trial `pruned`
-    hears of the search's validations.
+    Returns all objectives by name, and what was derived. A run that was begun there goes on. `stop`
+    is asked between two phases; a training has one of its own. The trial `pruned` hears of the
+    retraining's validations.
 
     Raises:
         Stopped: this process was asked to end; the state is saved.
@@ -210,32 +206,26 @@ def run_seed(
     plan = set_up(experiment, run)
     if losses := plan.prepared.tokenizer.losses:
         raise TrialFailed(f"data.tokenizer: no bits per byte to compare: {'; '.join(losses)}")
-    trainer = search_trainer(plan)
-    if pruned is not None:
-        trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned)]
-    with closing(trainer):
-        trainer.open()
-        trainer.run(plan.experiment.run)
-    finish_searches(plan, [plan.seed])
-    _go_on(stop)
+    if experiment.has_search:
+        with closing(search_trainer(plan)) as trainer:
+            trainer.open()
+            trainer.run(plan.experiment.run)
+        finish_searches(plan, [plan.seed])
+        _go_on(stop)
     derived = derivation(plan, experiment.derive)
     choose(derived, experiment, run)
     _go_on(stop)
     architecture = find_architecture(plan, None, None)
     costs = architecture.costs
     assert costs is not None, "a derivation writes them"
-    values = {"flops": costs.flops_per_token, "parameters": float(costs.parameters)}
-    if "onehot" in objectives:
-        # Of the layout that was derived: pi's likeliest at the last step may be another.
-        places = {candidate.label: place for place, candidate in enumerate(plan.candidates)}
-        mix: Mix = [[(places[block.label], None)] for block in architecture.blocks]
-        scored = plan.evaluate(trainer.state.model, plan.streams("valid"), mix)
-        assert scored.bits_per_byte is not None, "the tokenizer loses nothing"
-        values["onehot"] = scored.bits_per_byte
-    if "retrained" in objectives:
-        (result,) = retrain_all([(plan, architecture)])
-        copy_chosen(result, run)
-        values["retrained"] = read_object(result)["valid"]["bits_per_byte"]
+    heard = [] if pruned is None else [lambda step: Pruning(pruned)]
+    (result,) = retrain_all([(plan, architecture)], trackers=heard)
+    copy_chosen(result, run)
+    values = {
+        "retrained": read_object(result)["valid"]["bits_per_byte"],
+        "flops": costs.flops_per_token,
+        "parameters": float(costs.parameters),
+    }
     return values, architecture
 
 
@@ -246,17 +236,17 @@ def _go_on(stop: StopRequest) -> None:
 
 @dataclass(frozen=True)
 class Pruning:
-    """A tracker of the search that reports its validations to Optuna, which keeps them."""
+    """A tracker of a training that reports its validations to Optuna, which keeps them."""
 
     trial: optuna.Trial
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Report a validation; raise TrialPruned where the pruner gives the trial up."""
-        if (bits := values.get("valid_soft/bits_per_byte")) is None:
+        if (bits := values.get("valid_model/bits_per_byte")) is None:
             return
         self.trial.report(bits, step)
         if self.trial.should_prune():
-            raise optuna.TrialPruned(f"at search step {step}, at {bits:.4f} bits per byte")
+            raise optuna.TrialPruned(f"at step {step}, at {bits:.4f} bits per byte")
 
     def close(self) -> None:
         """Nothing is held back."""

@@ -39,7 +39,17 @@ def headline(sweep: Summary) -> list[str]:
         value = f"{goal.text(best.value(index))} {goal.unit}"
         difference = _difference(best, baseline, index, goal)
         lines.append(f"Lowest {goal.name}: trial {best.number} with {value}, {difference}.")
+        if twins := [f"{row.number}" for row in rows if row is not best and _are_one(row, best)]:
+            lines.append(
+                f"Trial {best.number} trained the same network to the same result as "
+                f"{', '.join(twins)}: nothing tells their settings apart."
+            )
     return lines
+
+
+def _are_one(row: TrialRow, other: TrialRow) -> bool:
+    alike = (row.network, row.values) == (other.network, other.values)
+    return alike and row.network is not None and row.params != other.params
 
 
 def _difference(row: TrialRow, baseline: TrialRow | None, index: int, goal: Goal) -> str:

@@ -46,10 +46,10 @@ def test_options_of_another_kind_are_refused():
     [
         ({}, "trials: missing; sampler tpe"),
         ({"trials": 3, "sampler": {"kind": "grid"}}, "trials: sampler grid runs all"),
-        ({"trials": 3, "objectives": ("flops",)}, "objectives: flops need no training"),
-        ({"trials": 3, "objectives": ("onehot", "onehot")}, "objectives: must differ"),
+        ({"trials": 3, "objectives": ("flops",)}, "objectives: flops: no training is judged"),
+        ({"trials": 3, "objectives": ("retrained", "retrained")}, "objectives: must differ"),
         ({"trials": 3, "seeds": (1, 1)}, "seeds: must differ, found 1 twice"),
-        ({"trials": 3, "pruner": {"kind": "median"}, "objectives": ("onehot", "flops")},
+        ({"trials": 3, "pruner": {"kind": "median"}, "objectives": ("retrained", "flops")},
          "found 1 seeds and 2 objectives"),
         ({"trials": 3, "pruner": {"kind": "median"}, "seeds": (1, 2)}, "found 2 seeds and 1"),
         ({"trials": 3, "storage": "journal"}, "expected a URL"),

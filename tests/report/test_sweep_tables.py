@@ -8,6 +8,7 @@ import pytest
 
 from report.sweep.tables import csv_text, headline, text_table
 from report.sweep.trials import (
+    Summary,
     baseline_of,
     counts,
     done,
@@ -115,6 +116,20 @@ def test_several_objectives_have_a_column_each(sweeper):
     head, _, best, *_ = text_table(rows, [BITS, FLOPS]).splitlines()
     assert head.split()[:5] == ["trial", "state", "retrained", "flops", "layout"]
     assert best.split()[3].endswith("M")
+
+
+def test_trials_that_came_to_one_training_are_named(sweeper):
+    ends = [{"search.tau.end": end} for end in (0.3, 0.1, 0.2, 0.1, 0.4)]
+    networks = ["x", "x", "y", "x", "x"]
+    rows = [
+        sweeper.row(n, values=[2.0 if n < 4 else 2.1], params=ends[n], network=networks[n])
+        for n in range(5)
+    ]
+    _, twins = headline(Summary("s", [BITS], rows, {}, None))
+    assert twins == (
+        "Trial 0 trained the same network to the same result as 1, 3: nothing tells their settings "
+        "apart."
+    )
 
 
 def test_at_most_twelve_trials_are_shown_and_the_baseline_is_one_of_them(sweeper):

@@ -189,8 +189,8 @@ def test_the_best_is_compared_with_seeds_that_did_not_choose_it(file: Path, tmp_
     ("objectives", "state"),
     [
         ("[retrained]", TrialState.PRUNED),
-        ("[flops, onehot]", TrialState.FAIL),
-        ("[flops, onehot]", TrialState.RUNNING),
+        ("[flops, retrained]", TrialState.FAIL),
+        ("[flops, retrained]", TrialState.RUNNING),
     ],
 )
 def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
@@ -307,7 +307,7 @@ def test_the_first_trial_has_the_file_s_own_values(file: Path, tmp_path: Path) -
         ("search.steps=31", False),
         ("model.dropout=0.2", False),
         ("run.validate_every=9", False),
-        ("sweep.objectives=[onehot]", False),
+        ("sweep.objectives=[retrained, flops]", False),
         ("sweep.seeds=[1]", False),
         ("sweep.sampler={kind: random}", False),
         ("sweep.set={retrain.steps: 9}", False),

@@ -13,11 +13,9 @@ import search
 from hpo.study import REASON
 from model import Architecture
 from pipeline.experiment import load_experiment
-from pipeline.layout_scores import load_supernet
 from pipeline.sweep.plan import identity, sweep_of
 from pipeline.sweep.worker import Pruning, TrialFailed, TrialObjective, run_one, run_seed
 from tests.data.models import given_model
-from tests.pipeline.conftest import plan_of
 from tests.runs import assert_same, last_step, rows, run
 from tests.sweeping import add_sweep, memory_study
 from training.signals import Stopped, StopRequest
@@ -25,13 +23,13 @@ from training.signals import Stopped, StopRequest
 SETTINGS = ["run.figures=false", "derive.gap=false"]
 
 
-def outcome(file: Path, folder: Path, *objectives: str) -> tuple[dict[str, float], Architecture]:
+def outcome(file: Path, folder: Path, *more: str) -> tuple[dict[str, float], Architecture]:
     """What a run of the tiny experiment comes to."""
-    return run_seed(load_experiment(file, SETTINGS), objectives, folder, StopRequest(), None)
+    return run_seed(load_experiment(file, [*SETTINGS, *more]), folder, StopRequest(), None)
 
 
 def test_a_trial_is_what_the_verbs_would_have_done(experiment_file: Path, tmp_path: Path) -> None:
-    found, architecture = outcome(experiment_file, tmp_path / "one", "retrained", "onehot")
+    found, architecture = outcome(experiment_file, tmp_path / "one")
     for script in (search, derive, retrain):
         settings = [part for setting in SETTINGS for part in ("--set", setting)]
         run(script, experiment_file, "--run", tmp_path / "two", *settings)
@@ -40,34 +38,32 @@ def test_a_trial_is_what_the_verbs_would_have_done(experiment_file: Path, tmp_pa
         assert_same(tmp_path / "one" / phase, tmp_path / "two" / phase)
     bits = json.loads(result.read_text())["valid"]["bits_per_byte"]
     assert found["retrained"] == bits
-    assert set(found) == {"retrained", "onehot", "flops", "parameters"}
+    assert set(found) == {"retrained", "flops", "parameters"}
     assert architecture.costs is not None
     assert found["parameters"] == architecture.costs.parameters
-    last = rows(tmp_path / "one/search/seed-0/metrics.jsonl")[-1]
-    assert (last["net"], last["bits_per_byte"]) == ("onehot", found["onehot"])
 
 
-def test_the_layout_that_was_derived_is_scored_by_the_supernet(
-    experiment_file: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "settings",
+    [["derive.method=interleaved", "model.candidates=[attention, dense]"],
+     ["derive.method=layout", "derive.layout=a a a a", "model.candidates=[attention]"],
+     ["derive.method=interleaved", "model.rezero=true", "search.steps=null"]],
+)  # fmt: skip
+def test_a_trial_of_a_rule_searches_nothing(
+    experiment_file: Path, tmp_path: Path, settings: list[str]
 ) -> None:
-    """Not pi's likeliest at the last step: a mean over steps, or a rule, may choose another."""
-    of_search = tmp_path / "run/search/seed-0"
-    experiment = load_experiment(experiment_file, [*SETTINGS, "derive.least_context=4"])
-    found, derived = run_seed(experiment, ["onehot"], of_search.parents[1], StopRequest(), None)
-    assert derived.letters() == "a a a a"
-    plan = plan_of(of_search / "experiment.yaml", of_search.parents[1])
-    mix = [[(0, None)]] * 4
-    net = load_supernet(plan)
-    assert found["onehot"] == plan.evaluate(net, plan.streams("valid"), mix).bits_per_byte
-    last = rows(of_search / "metrics.jsonl")[-1]
-    assert last["bits_per_byte"] != found["onehot"], "its likeliest is another"
+    """So a training alone can be swept, also where a search has no choice."""
+    found, architecture = outcome(experiment_file, tmp_path / "r", *settings)
+    assert found["retrained"] > 0
+    assert not (tmp_path / "r/search").exists()
+    assert not {"search", "search_seed"} & architecture.provenance.keys()
 
 
 def test_a_stop_between_phases_ends_the_trial(experiment_file: Path, tmp_path: Path) -> None:
     stop = StopRequest()
     stop.number = 15
     with pytest.raises(Stopped):
-        run_seed(load_experiment(experiment_file, SETTINGS), ["onehot"], tmp_path / "r", stop, None)
+        run_seed(load_experiment(experiment_file, SETTINGS), tmp_path / "r", stop, None)
     assert (tmp_path / "r" / "search" / "seed-0" / "pi.csv").exists()
     assert not (tmp_path / "r" / "architecture.json").exists()
 
@@ -79,7 +75,7 @@ def test_a_trial_that_is_asked_to_end_while_it_prepares_does_not_train_its_searc
     with StopRequest().listening() as stop:
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Stopped):
-            run_seed(experiment, ["onehot"], tmp_path / "r", stop, None)
+            run_seed(experiment, tmp_path / "r", stop, None)
     assert last_step(tmp_path / "r/search/seed-0/metrics.jsonl") <= 1
 
 
@@ -87,7 +83,7 @@ def test_settings_that_were_trained_before_are_not_trained_again(
     experiment_file: Path, tmp_path: Path
 ) -> None:
     file = add_sweep(experiment_file, trials=2)
-    sweep = sweep_of(load_experiment(file, ["sweep.objectives=[onehot]"]), tmp_path / "run")
+    sweep = sweep_of(load_experiment(file), tmp_path / "run")
     study = memory_study(sweep, [sweep.baseline or {}] * 2)
     study.optimize(TrialObjective(sweep, StopRequest(), threads=1), n_trials=2)
     first, second = study.trials
@@ -95,7 +91,6 @@ def test_settings_that_were_trained_before_are_not_trained_again(
     assert second.user_attrs["runs"] == first.user_attrs["runs"]
     assert (first.user_attrs.get(REASON), second.user_attrs[REASON]) == (None, "as trial 0")
     assert [path.name for path in sweep.trial(1).iterdir()] == ["trial.log"]
-    assert not list(sweep.run.rglob("retrain")), "no objective asks for it"
 
 
 def test_times_of_another_batch_are_another_sweeps(experiment_file: Path, tmp_path: Path) -> None:
@@ -126,15 +121,27 @@ def test_a_tokenizer_that_loses_text_fails_the_trial_before_its_search(
     given = f"data.tokenizer={{kind: given, model: {tmp_path}/lossy.model}}"
     experiment = load_experiment(experiment_file, [*SETTINGS, given])
     with pytest.raises(TrialFailed, match=r"data\.tokenizer: no bits per byte to compare"):
-        run_seed(experiment, ["onehot"], tmp_path / "r", StopRequest(), None)
+        run_seed(experiment, tmp_path / "r", StopRequest(), None)
     assert not (tmp_path / "r" / "search").exists()
 
 
 def test_a_pruner_hears_of_validations() -> None:
     study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=9.0))
     pruning = Pruning(study.ask())
-    pruning.log(1, {"valid_soft/bits_per_byte": 2.0, "train/loss_nats": 1.0})
-    pruning.log(2, {"valid_onehot/bits_per_byte": 99.0})
+    pruning.log(1, {"valid_model/bits_per_byte": 2.0, "train/loss_nats": 1.0})
+    pruning.log(2, {"train/loss_nats": 99.0})
     assert study.trials[0].intermediate_values == {1: 2.0}
-    with pytest.raises(optuna.TrialPruned, match=r"at search step 99, at 10\.0000 bits per byte"):
-        pruning.log(99, {"valid_soft/bits_per_byte": 10.0})
+    with pytest.raises(optuna.TrialPruned, match=r"at step 99, at 10\.0000 bits per byte"):
+        pruning.log(99, {"valid_model/bits_per_byte": 10.0})
+
+
+def test_a_pruner_ends_a_retraining(experiment_file: Path, tmp_path: Path) -> None:
+    study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=0.1))
+    experiment = load_experiment(experiment_file, [*SETTINGS, "derive.method=interleaved"])
+    trial = study.ask()
+    with pytest.raises(optuna.TrialPruned):
+        run_seed(experiment, tmp_path / "r", StopRequest(), trial)
+    ((step, bits),) = study.trials[0].intermediate_values.items()
+    (file,) = (tmp_path / "r").glob("retrain/*/seed-0/metrics.jsonl")
+    (row,) = (one for one in rows(file) if one["kind"] == "valid")
+    assert (row["step"], row["bits_per_byte"]) == (step, bits)

@@ -232,3 +232,6 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     page = write_report(plan.run_dir)
     print("\n" + text_table(read_comparison(plan.run_dir)))
     print(f"report: {page}")
+    held = plan.run_dir / "model" / "result.json"
+    if held.exists() and (other := read_object(held)["name"]) != name:
+        print(f"{held.parent} holds {other}; for the chosen layout: retrain.py {plan.run_dir}")

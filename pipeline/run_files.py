@@ -79,13 +79,16 @@ def unfinished(run: Path) -> list[Path]:
 
 
 def record_command(run: Path, experiment: "Experiment") -> None:
-    """Add the command of this process to those that made the run, once, and its experiment."""
+    """Add the command of this process, and its experiment, to those that made the run.
+
+    One that is given again at once, as after Ctrl-C, stands there once.
+    """
     row = {
         "command": resume_command(INTERPRETER_IN_FILES),
         "experiment": experiment.model_dump(mode="json", exclude={"sweep"}),
     }
     path = run / COMMANDS
-    if row not in (rows := read_rows(path)):
+    if (rows := read_rows(path))[-1:] != [row]:
         if path.exists() and not path.read_bytes().endswith(b"\n"):
             # Behind a line that a full disk has torn a further one would be lost with it.
             write_whole(path, "".join(json.dumps(each) + "\n" for each in rows))

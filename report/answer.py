@@ -128,8 +128,9 @@ def _compared(
         if total := counts.sum():
             better, worse = counts.get("better", 0), counts.get("worse", 0)
             lines.append(
-                f"Of {total} baselines, the chosen layout is better than {better} and worse than "
-                f"{worse}; no difference is shown from {total - better - worse}."
+                f"Of {total} baselines, the chosen layout is better than {better or 'none'} and "
+                f"worse than {worse or 'none'}; no difference is shown from "
+                f"{total - better - worse or 'any'}."
             )
     shown = [shorten(line, _LINE) for line in lines]
     if chosen is None:

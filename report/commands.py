@@ -23,10 +23,12 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     chosen, seeds = str(made.get("name", "")), [seed_of(one) for one in searched]
     trained = [run_folder / "retrain" / chosen] if chosen else run_folder.glob("retrain/*")
     several = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
+    result = run_folder / "model" / "result.json"
+    is_other = bool(chosen) and result.exists() and read_object(result)["name"] != chosen
     done = {
         "search": bool(searched or chosen),
         "derive": bool(chosen),
-        "retrain": any(any(one.glob("seed-*/result.json")) for one in trained),
+        "retrain": any(any(one.glob("seed-*/result.json")) for one in trained) and not is_other,
         "compare": comparison is not None,
     }
     commands = [

@@ -140,6 +140,7 @@ def trainings_section(trainings: TrainingTables) -> html.Section:
         Column("expected nats", "by all trainings", "expected", "{:.4f}".format),
         Column("trainings", "full length", "trainings"),
     ]
+    several = trained["trainings"].max() > 1
     halves = int((trainings.rows["length"] == "half").sum())
     note = (
         f"{halves} trainings of half length chose what to try. Full trainings of the best, with "
@@ -147,7 +148,7 @@ def trainings_section(trainings: TrainingTables) -> html.Section:
         "layouts, most of which were never trained; its bars are of the difference from the chosen."
         if trainings.probed
         else "All hand-written layouts, and those of a search where there was one, were trained "
-        "with one seed. The best were trained with the other seeds too, and these decided."
+        f"with one seed{', the best with further ones' if several else ''}; these decided."
     )
     alt = (
         f"Scatter plot of nats against FLOPs; best of those trained in full: {trained['layout'][0]}"

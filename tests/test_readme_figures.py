@@ -12,7 +12,6 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +34,6 @@ from model import BLOCKS, ModelConfig
 from nas.baselines import PARENT
 from nas.costs.model import CostTable
 from nas.statistics.intervals import paired_interval
-from report.comparison import read_comparison, text_table
 from tests.runs import ROOT
 
 RESULTS = ROOT / "benchmarks/results"
@@ -279,7 +277,7 @@ def recalled() -> Claims:
 
 
 def demo() -> Claims:
-    """What the text says beside the table: of the Transformer-XL, its cut one, and a random one."""
+    """Of the chosen layout beside the Transformer-XL, its cut one, and a random one."""
     content = record("demo.json")
     (chosen,) = (row for row in content["rows"] if row["role"] == "chosen")
     others = {name: one["chosen_less_it"] for name, one in content["intervals"].items()
@@ -492,10 +490,3 @@ def test_a_page_has_the_figures_of_the_records(claims: Callable[[], Claims]) -> 
     said = [*claims()]
     assert said
     assert {claim: lacks for claim in said if (lacks := missing(claim[0], claim[1:]))} == {}
-
-
-def test_the_table_of_the_demo_is_its_record(tmp_path: Path) -> None:
-    """As compare.py prints it, up to its legend."""
-    (tmp_path / "comparison.json").write_text(json.dumps(record("demo.json")), encoding="utf-8")
-    printed = text_table(read_comparison(tmp_path)).partition("\n\nEach result")[0]
-    assert f"```\n{printed}\n```" in (ROOT / README).read_text(encoding="utf-8")

@@ -212,8 +212,8 @@ def time_in_turn(
             raise Unsteady(
                 f"times vary too much: {unsure} after {len(rows)} rounds; start the same command "
                 "again when the machine is less busy, with a lower run.threads or a higher "
-                "costs.repeats; limit flops, which are counted; or set costs.take_unsure=true, "
-                "which marks the figures"
+                "costs.repeats; limit flops, which are counted (derive.budget={flops: 0.65x}); or "
+                "set costs.take_unsure=true, which marks the figures"
             )
         say(f"warning: {unsure}; the times are used all the same (costs.take_unsure)")
     return times

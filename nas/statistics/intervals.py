@@ -141,13 +141,14 @@ def verdict(searched: Sequence[float], baselines: Mapping[str, Sequence[float]])
     if len(searched) < 2:
         return ["not testable with one seed: it could be chance"]
     compared, lines = paired_differences(searched, baselines), list[str]()
+    adjusted = "adjusted " if len(compared) > 1 else ""
     for other, found in compared.items():
         visible = smallest_visible(found.half_width, found.n, found.comparisons)
         least = f"{percent(visible)[1:]}, {visible:.4f} nats/token"
         words = comparison_words("the chosen layout", other, found.shown, least)
         lines.append(
             f"{words[0].upper()}{words[1:]}: {change_words(searched, baselines[other])}, "
-            f"{found.mean:+.4f} nats/token, p {found.p:.4f}"
+            f"{found.mean:+.4f} nats/token, {adjusted}p {found.p:.4f}"
         )
     if len(compared) > 1:
         lines.append(

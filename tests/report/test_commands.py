@@ -56,6 +56,10 @@ def test_the_next_command_is_the_first_phase_that_is_not_done(make):
     assert next_commands(make.run, None)[0].startswith("python retrain.py ")
     make.retraining("argmax-0")
     assert next_commands(make.run, None)[0].startswith("python compare.py ")
+    (make.run / "model").mkdir()
+    for name, verb in {"argmax-0": "compare", "par-5": "retrain"}.items():
+        (make.run / "model" / "result.json").write_text(json.dumps({"name": name}))
+        assert next_commands(make.run, None)[0].startswith(f"python {verb}.py ")
 
 
 @pytest.mark.parametrize(("n", "offered"), [(1, True), (2, True), (3, False)])

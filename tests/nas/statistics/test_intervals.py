@@ -104,7 +104,7 @@ def test_of_several_comparisons_holms_p_values_decide_and_intervals_stay() -> No
     visible = smallest_visible(among.half_width, 3, 6)
     assert line.startswith("No difference shown between the chosen layout and par (the smallest ")
     assert f"%, {visible:.4f} nats/token): perplexity is 69.9% lower (95% interval " in line
-    assert line.endswith(", 3 seeds), -1.2000 nats/token, p 0.0548")
+    assert line.endswith(", 3 seeds), -1.2000 nats/token, adjusted p 0.0548")
     assert rule.startswith("A difference is shown where p is below 0.05 by Holm's method over all")
 
 

@@ -144,10 +144,7 @@ def finish_sides(plan: RunPlan, sides: Sides, seeds: Sequence[int], run: Path) -
     alike = [str(seed) for seed in seeds if networks[one, seed] == networks[two, seed]]
     remarks = [unlike] if (unlike := unlike_conditions(trainings)) else []
     if alike:
-        remarks.append(
-            f"{one} and {two} derived one network with {len(alike)} of {len(seeds)} seeds "
-            f"({', '.join(alike)}); where they train it alike, both have the same result"
-        )
+        remarks.append(f"{one} and {two} derived one network with seeds {', '.join(alike)}")
     tests = {name: [result["test"] for result in of_side] for name, of_side in results.items()}
     verdict = verdict_line({name: [t["bits_per_byte"] for t in of] for name, of in tests.items()})
     summary = {

@@ -103,12 +103,13 @@ def run_folders(run_dir: Path) -> Callable[[Path], bool]:
 
 @dataclass(frozen=True)
 class Saved:
-    """A model folder whose files are there and belong together; `cut` as in its own test."""
+    """A model folder; `cut` as in its own test, tokens of the shorter of test and validation."""
 
     folder: Path
     architecture: "Architecture"
     tokenizer: Tokenizer
     cut: dict[str, int]
+    scored_tokens: int | None
 
 
 def read_model_folder(folder: Path) -> Saved:
@@ -125,8 +126,10 @@ def read_model_folder(folder: Path) -> Saved:
             "model was trained with; copy the whole folder again"
         )
     path = result_of_model(folder)
-    cut = {} if path is None else read_object(path).get("evaluation", {})
-    return Saved(folder, architecture, tokenizer, {**CUT, **cut})
+    result = {} if path is None else read_object(path)
+    cut = {**CUT, **result.get("evaluation", {})}
+    scored = [result[split]["tokens"] for split in ("valid", "test") if split in result]
+    return Saved(folder, architecture, tokenizer, cut, min(scored, default=None))
 
 
 def result_of_model(folder: Path) -> Path | None:

@@ -64,7 +64,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--clamp", type=_number, default=absent, metavar="N",
         help="largest encoded distance; none: no limit (default: the model's own)")  # fmt: skip
     add("--streams", type=cli.number_from(1), default=absent, metavar="B",
-        help="streams read in parallel (default: as in the model's own test)")  # fmt: skip
+        help="streams read in parallel (default: as in the model's own test, of a shorter "
+        "text fewer)")  # fmt: skip
     add("--segment", type=cli.number_from(1), default=absent, metavar="T",
         help="sequence length in tokens (default: as in that test)")  # fmt: skip
     add("--context", type=cli.number_from(0), default=absent, metavar="N",
@@ -103,12 +104,16 @@ def measure(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--{error}") from None
     cut = {name: given.get(name, value) for name, value in saved.cut.items()}
     text = read_documents(arguments.data, saved)
-    cut["streams"] = min(cut["streams"], len(text.tokens) - 1)
+    scored = len(text.tokens) - 1
+    if "streams" not in given and saved.scored_tokens:
+        # Cut into as many, a shorter text would hardly fill the memory of each.
+        cut["streams"] = min(cut["streams"], max(1, scored * cut["streams"] // saved.scored_tokens))
+    cut["streams"] = min(cut["streams"], scored)
     columns = {name: at for name, at in COLUMNS.items() if text.words or name != "word_perplexity"}
     counted = f", {text.words:,} words ({WORDS})" if text.words else ""
     print(
         f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
-        f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
+        f"text: {scored:,} tokens, {text.bytes:,} bytes{counted}; "
         f"{plural(len(arguments.data), 'document')}",
         f"measured with {options_text(changed[0], but='memory')}; {cut['streams']} streams of "
         f"{cut['segment']} tokens, {cut['context']} of context; {device}, {arguments.precision}",

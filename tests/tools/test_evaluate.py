@@ -198,6 +198,13 @@ def test_the_test_text_gives_the_figure_of_the_result(
     assert row["nats_per_token"] == pytest.approx(result["test"]["nats_per_token"], abs=1e-9)
     shutil.copy(retrained / "result.json", tmp_path / "carried")
     assert tool.rows(*given) == [row]
+    short = tmp_path / "short.txt"
+    short.write_text((tmp_path / "valid.txt").read_text()[:150])
+    (row,) = tool.rows(model, "--data", short)
+    least = min(result[split]["tokens"] for split in ("valid", "test"))
+    assert (streams := row["tokens"] * 7 // least) < 7
+    assert row["tokens"] > 7
+    assert [row] == tool.rows(model, "--data", short, "--streams", max(1, streams))
 
 
 def test_options_that_make_no_sense_are_refused(tool: Tool, tmp_path: Path) -> None:

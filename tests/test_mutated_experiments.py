@@ -64,7 +64,7 @@ costs: {batch: 2, repeats: 5}
 sweep:
   space:
     model.memory: {low: 16, high: 64, step: 16}
-    search.alpha.lr: {low: 0.001, high: 1, log: true, when: {model.memory: [16, 32]}}
+    retrain.optimiser.lr: {low: 0.001, high: 1, log: true, when: {model.memory: [16, 32]}}
     model.dropout: {choices: [0, 0.1]}
   trials: 7
   objectives: [retrained]

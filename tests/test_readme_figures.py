@@ -40,6 +40,7 @@ RESULTS = ROOT / "benchmarks/results"
 README, BENCHMARKS = "README.md", "docs/benchmarks.md"
 FOUND, LAYOUTBENCH = "docs/results.md", "docs/layoutbench.md"
 HEADLINE, SHRINKING = "docs/headline.md", "docs/shrinking.md"
+RECIPE = "benchmarks/records/recipe.md"
 KINDS = "benchmarks/records/kinds.md"
 CUT = "interleaved, cut"
 # The default of today with seeds that took no part in its choice, and the default of before.
@@ -116,9 +117,12 @@ def headline() -> Claims:
     prose = trained_of("recipe_prose_arms", "recipe_prose.csv")
     of_prose = beside(prose["both interleaved 6"], prose["interleaved 6"])
     step_ms = record("recipe_times.json")["train_step"]["median_ms"]
-    longer = step_ms["shift and norm of q and k"] / step_ms["adadad"]
+    alone, both = (
+        step_ms[of] / step_ms["adadad"] for of in ("token shift", "shift and norm of q and k")
+    )
+    shift = beside(recipes["shift interleaved 12"], recipes["interleaved 12"])
     yield README, gain
-    yield README, f"{longer:.2f}x"
+    yield README, shift, f"{alone:.2f}x", f"{both:.2f}x"
     for one in (first, cut, own):
         of_one = f"{ms[one.arm.name] / ms['interleaved']:.2f}x", beside(one, base)
         yield README, f"`{one.layout}`", *of_one
@@ -171,6 +175,26 @@ def longer_headline() -> Claims:
     yield README, f"{equal_time - first:.3f}"
     for layout in ("dadddaddd", "aaaaddd", "adadada"):
         yield README, f"`{layout}`", f"{more[layout, '{}']:+.3f}"
+
+
+def each_recipe() -> Claims:
+    """Three fresh seeds by each recipe, and what token shift and then the norm are worth."""
+    trained = trained_of("recipe_arms", "recipe.csv", "headline.csv")
+    networks = ("interleaved 6", "attention first 6", "interleaved 12", "attention first 7")
+    present, shift, both = (
+        [trained[f"{recipe}{of}"] for of in networks]
+        for recipe in ("", "shift ", "shift and norm ")
+    )
+    for of_recipe in (both, shift, present):
+        yield (
+            RECIPE,
+            *(
+                f"{mean_of(one):.4f} ({statistics.stdev(one.nats.values()):.3f})"
+                for one in of_recipe
+            ),
+        )
+    for ones, others in ((shift, present), (both, shift)):
+        yield RECIPE, *(beside(*pair) for pair in zip(ones, others, strict=True))
 
 
 def on_prose() -> Claims:
@@ -478,8 +502,8 @@ def dropout_by_default() -> Claims:
 
 
 CLAIMS: tuple[Callable[[], Claims], ...] = (
-    headline, on_prose, plain_headline, longer_headline, headline_on_another_text, shrunk,
-    shrunk_otherwise, copied, more_kinds, recalled,
+    headline, each_recipe, on_prose, plain_headline, longer_headline, headline_on_another_text,
+    shrunk, shrunk_otherwise, copied, more_kinds, recalled,
     demo, ranked, searched, replayed, dense_first, steps, taught_steps, other_times,
     predicted_times, speeds_of_kinds, worth_of_kinds, dropout_by_default,
 )  # fmt: skip

@@ -127,11 +127,10 @@ def _compared(
         lines = [lines[max(place - 1, 0)], lines[-1]]
         if total := counts.sum():
             better, worse = counts.get("better", 0), counts.get("worse", 0)
-            lines.append(
-                f"Of {total} baselines, the chosen layout is better than {better or 'none'} and "
-                f"worse than {worse or 'none'}; no difference is shown from "
-                f"{total - better - worse or 'any'}."
-            )
+            found = {"better than": better, "worse than": worse}
+            found["not shown to differ from"] = total - better - worse
+            parts = ", ".join(f"{words} {count}" for words, count in found.items() if count)
+            lines.append(f"Of {total} baselines, the chosen layout is {parts}.")
     shown = [shorten(line, _LINE) for line in lines]
     if chosen is None:
         saving = "No chosen layout is among what was compared."

@@ -59,6 +59,8 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     words = count_words((experiment_file.parent / "test.txt").read_text())
     timed = Mock(wraps=time_models)
     monkeypatch.setattr("pipeline.compare.time_models", timed)
+    (derived / "model").mkdir()
+    (derived / "model/result.json").write_text('{"name": "older"}')
     run(compare, derived, *settings("compare.seeds=[3, 5]", "compare.baselines=[interleaved]"))
     assert timed.call_args.kwargs == {"trained": True}
     table = json.loads((derived / "comparison.json").read_text())
@@ -99,6 +101,7 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     printed = capsys.readouterr().out
     assert f"{float(first['word_perplexity']):.4g}"[:4] in printed.replace(",", "")
     assert "/word" in printed
+    assert f"{derived}/model holds older; for the chosen layout: retrain.py {derived}\n" in printed
 
 
 def test_an_baseline_that_is_the_network_of_another_stands_once_and_is_not_trained(

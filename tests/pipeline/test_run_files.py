@@ -87,3 +87,15 @@ def test_a_command_stands_whole_behind_one_that_a_full_disk_tore(plan_with: Plan
     path.write_text(first.replace('"seed": 0', '"seed": 1') + first[:40])
     record_command(plan.run_dir, plan.experiment)
     assert [row["experiment"]["run"]["seed"] for row in read_rows(path)] == [1, 0]
+
+
+def test_a_command_that_is_given_again_after_another_stands_there_again(
+    plan_with: PlanWith,
+) -> None:
+    """Or the list would not reproduce the run: what is chosen and trained in between differs."""
+    plans = [plan_with(), plan_with("run.seed=1")]
+    for number in (0, 0, 1, 0):
+        plans[number].run_dir.mkdir(exist_ok=True)
+        record_command(plans[0].run_dir, plans[number].experiment)
+    rows = read_rows(plans[0].run_dir / "commands.jsonl")
+    assert [row["experiment"]["run"]["seed"] for row in rows] == [0, 1, 0]

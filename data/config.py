@@ -17,6 +17,14 @@ else:
     CorpusName, TokenizerName = Literal[tuple(CORPORA)], Literal[tuple(TOKENIZERS)]
 
 
+# Keys that change how a model learns and nothing of how it is scored.
+_LEARNED_FROM = ("batch", "random_offset")
+_REMEDIES = {
+    "segment": "give data.evaluation_segment, the context in which tokens are scored, a number",
+    "tokenizer": "give null for both cuts, data.validation_tokens and data.test_tokens",
+}
+
+
 class FilesConfig(Section):
     """Your own three text files."""
 
@@ -109,6 +117,24 @@ class DataConfig(Section):
     test_tokens: int | None = Field(
         default=None, ge=2, description="Read only the first N test tokens (default: all)."
     )
+
+    def why_not_comparable(self, key: str) -> str | None:
+        """Reason why runs with another value of a key of `data` would not be scored alike.
+
+        Who may choose the text finds the easiest one.
+        """
+        name = key.partition(".")[0]
+        # Where the scored text and its context are given apart, these two change neither.
+        apart = {
+            "segment": bool(self.evaluation_segment),
+            "tokenizer": self.validation_tokens is None and self.test_tokens is None,
+        }
+        if name not in type(self).model_fields or name in _LEARNED_FROM or apart.get(name):
+            return None
+        return (
+            "it decides which text is scored or in what context, and only results on the same can "
+            f"be compared; {_REMEDIES.get(name, f'give data.{name} outside of sweep')}"
+        )
 
     def missing_inputs(self, base: Path) -> list[tuple[tuple[str, ...], str]]:
         """The keys below `data` whose file or folder is not there, and why; no text is read."""

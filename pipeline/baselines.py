@@ -37,7 +37,7 @@ from pipeline.costs import cost_model
 from pipeline.derive import derive
 from pipeline.layout_scores import check_fresh, seeds_trained
 from pipeline.plan import RunPlan
-from pipeline.retrain import check_seeds, claim_retraining, retrain_identity
+from pipeline.retrain import claim_retraining, retrain_identity
 from pipeline.run_files import chosen_architecture, result_of_model
 from pipeline.sub_networks import parent_of, start_of
 from pipeline.summary import parameter_count
@@ -152,7 +152,7 @@ def entries_of(plan: RunPlan) -> list[Entry]:
     Every folder is looked at before anything trains, so that nothing is refused hours later.
     """
     chosen = chosen_architecture(plan.run_dir)
-    check_seeds(plan, plan.experiment.compare.seeds)
+    plan.experiment.check_seeds(plan.experiment.compare.seeds)
     _check_sizes(plan, chosen)
     if chosen_by_trainings(chosen):
         whose = f"the seeds with which layouts were trained in {plan.run_dir}"

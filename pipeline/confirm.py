@@ -19,7 +19,6 @@ from pipeline.compare import unlike_conditions
 from pipeline.costs import time_models
 from pipeline.derive import table_text
 from pipeline.experiment import Experiment, with_settings
-from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import SCRIPTS, Job, run_all
 from pipeline.layout_scores import check_fresh, seeded
 from pipeline.plan import RunPlan, set_up
@@ -47,6 +46,8 @@ def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
             raise ValueError(f"{name}: {problem}")
         if experiment.derive.searches:
             raise ValueError(f"{name}: derive.searches: each seed has one search; leave it out")
+        if not experiment.has_search:
+            experiment.check_seeds(seeds)
         if experiment.sweep is not None:
             check_fresh(seeds, "--seeds", experiment.sweep.seeds, f"the sweep.seeds of {name}")
     (one, ours), (two, theirs) = sides.items()
@@ -55,7 +56,7 @@ def check_sides(sides: Sides, seeds: Sequence[int]) -> None:
     # How a model learns from a text may differ, as in a sweep.
     texts = [side.data for side in (ours, theirs)]
     names = [n for n in DataConfig.model_fields if getattr(texts[0], n) != getattr(texts[1], n)]
-    keys = [f"data.{n}" for n in names if any(why_not_comparable(f"data.{n}", t) for t in texts)]
+    keys = [f"data.{name}" for name in names if any(t.why_not_comparable(name) for t in texts)]
     if keys:
         raise ValueError(
             f"{one} and {two} differ in {', '.join(keys)}: results on other text, or on "
@@ -92,7 +93,12 @@ def plan_sides(sides: Sides, run: Path) -> RunPlan:
 def train_sides(
     sides: Sides, seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
 ) -> None:
-    """Run every phase of every side and seed, and raise what `run_all` does; sides take turns."""
+    """Run every phase of every side and seed, and raise what `run_all` does; sides take turns.
+
+    ValueError, too, where times would be measured beside other runs.
+    """
+    if workers > 1 and (timed := [key for side in sides.values() for key in side.timed]):
+        raise ValueError(f"{timed[0]}: times need the machine alone; give --workers 1")
     jobs = [
         Job(
             f"{name}, seed {seed}",

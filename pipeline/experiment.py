@@ -2,8 +2,9 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
@@ -184,10 +185,12 @@ class Experiment(Section):
                     f"warning: {one.label} and {other.label} are the same block: they share a "
                     "part of pi, so each looks less likely"
                 )
-        if self.sweep is not None and self.derive.method in TRAINED:
+        set_ = {} if self.sweep is None else {**self.sweep.set, **self.sweep.space}
+        method = set_.get("derive.method", self.derive.method)
+        if self.sweep is not None and method in TRAINED:
             lines.append(
-                f"warning: derive.method {self.derive.method} trains several layouts in every "
-                "trial of the sweep; argmax takes the likeliest and trains none"
+                f"warning: derive.method {method} trains several layouts in every trial of the "
+                "sweep; argmax, which takes a search's likeliest, and rules train none"
             )
         lines += [f"warning: {line} (derive.py will refuse it)" for line in self.layout_problems()]
         return lines
@@ -197,6 +200,24 @@ class Experiment(Section):
         """Whether a whole run begins with one: the derivation needs it, or takes what is there."""
         method = self.derive.method
         return method in SEARCHED or (method in TRAINED and self.search.has_length)
+
+    @property
+    def timed(self) -> list[str]:
+        """The keys of limits that are times, which are measured in a whole run."""
+        of_search = self.search.cost.measured if self.has_search else []
+        return [f"derive.budget.{cost}" for cost in self.derive.budget.measured] + of_search
+
+    def check_seeds(self, seeds: Collection[int]) -> None:
+        """Raise ValueError where several seeds would be one training, as nothing of it is drawn."""
+        drawn = self.data.random_offset, self.retrain.layer_dropout
+        if self.retrain.start is None or len(seeds) < 2 or any(drawn):
+            return
+        if not any(asdict(self.model.dropouts()).values()):
+            raise ValueError(
+                f"retrain.start: seeds {', '.join(map(str, sorted(seeds)))} begin with one model "
+                "and read the same batches, so they are one training; set data.random_offset=true, "
+                "with which each begins to read elsewhere"
+            )
 
     def check_searchable(self) -> None:
         """Raise ValueError where there are no steps, or alpha has no choice or a bad gradient."""

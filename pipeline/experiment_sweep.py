@@ -1,9 +1,7 @@
 """Checks that every point of a sweep's space is an experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optuna.samplers import RandomSampler
 
@@ -13,9 +11,6 @@ from nas.derivation import RULES, check_method, method_of
 from nas.derivation.base import Request
 from pipeline.experiment import Experiment, changed_settings
 from utils.validation import Said, dotted, show, takes_integers_alone
-
-if TYPE_CHECKING:
-    from data.config import DataConfig
 
 DRAWS = 200
 _MOST_LINES = 5
@@ -28,14 +23,8 @@ _NEVER = {
     "sweep.": "a sweep cannot change itself",
 }
 # What a training has learnt at a step depends on these.
-_PACE = ("retrain.steps", "retrain.epochs", "data.batch", "data.segment")
+_PACE = ("retrain.steps", "retrain.epochs", "retrain.fine_tune", "data.batch", "data.segment")
 _SWEPT_OF_RUN = ("run.precision", "run.micro_batches")
-# Keys of `data` that change how a model learns and nothing of how it is scored.
-_LEARNED_FROM = ("batch", "random_offset")
-_REMEDIES = {
-    "segment": "give data.evaluation_segment, the context in which tokens are scored, a number",
-    "tokenizer": "give null for both cuts, data.validation_tokens and data.test_tokens",
-}
 
 
 def space_of(experiment: Experiment) -> Space:
@@ -101,7 +90,7 @@ def shown_values(values: Values) -> str:
 
 
 def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]:
-    """Problems that would let a trial fail, or never be pruned, only after its whole search."""
+    """Problems that a trial would meet late, or hide."""
     derive = experiment.derive
     if experiment.data.tokenizer.lower_case:
         yield (
@@ -119,19 +108,22 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
             method_of(derive.method)(request)
     except ValueError as error:
         yield ("derive", "method"), "; ".join(str(error).splitlines())
-    for cost in derive.budget.measured:
+    for key in experiment.timed:
         yield (
-            ("derive", "budget", cost),
+            tuple(key.split(".")),
             "layouts would be timed beside other trials; limit flops, which are counted, at least "
             "in trials (sweep.set: {derive.budget: {flops: 0.65x}})",
         )
-    if experiment.has_search:
-        try:
+    try:
+        if experiment.has_search:
             experiment.check_searchable()
-        except ValueError as error:
-            key, _, words = str(error).partition(": ")
-            yield tuple(key.split(".")), words
-    least, steps = sweep.pruner.min_steps or experiment.run.validate_every, experiment.retrain.steps
+        else:
+            experiment.check_seeds(sweep.seeds)
+    except ValueError as error:
+        key, _, words = str(error).partition(": ")
+        yield tuple(key.split(".")), words
+    least, retrain = sweep.pruner.min_steps or experiment.run.validate_every, experiment.retrain
+    steps = None if retrain.fine_tune else retrain.steps
     if sweep.pruner.kind != "none" and steps is not None and least > steps:
         yield (
             ("sweep", "pruner"),
@@ -149,7 +141,8 @@ def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:
     for section, keys in (("space", sweep.space), ("set", sweep.set)):
         for key in keys:
             place = ("sweep", section, key)
-            if why := _forbidden(sweep, section, key) or why_not_comparable(key, experiment.data):
+            below = key.partition("data.")[2] if key.startswith("data.") else ""
+            if why := _forbidden(sweep, section, key) or experiment.data.why_not_comparable(below):
                 yield place, f"cannot be {'swept' if section == 'space' else 'set'}: {why}"
             elif key in type(experiment).model_fields:
                 yield place, "is a whole section; name a key in it"
@@ -164,27 +157,8 @@ def _forbidden(sweep: SweepConfig, section: str, key: str) -> str | None:
     for start, why in _NEVER.items():
         if key.startswith(start):
             return why
-    if section == "space" and sweep.pruner.kind != "none" and key in _PACE:
+    if section == "space" and sweep.pruner.kind != "none" and key.startswith(_PACE):
         return "a pruner compares trainings at equal steps; leave it or sweep.pruner out"
     if section == "space" and key.startswith("run.") and key not in _SWEPT_OF_RUN:
         return "it changes where or how often, not what is learned"
     return None
-
-
-def why_not_comparable(key: str, data: DataConfig) -> str | None:
-    """Reason why runs with another value of a key of `data` would not be scored alike.
-
-    A sweep that may choose its validation text finds the easiest one.
-    """
-    section, _, rest = key.partition(".")
-    name = rest.partition(".")[0]
-    # Where the scored text and its context are given apart, these two change neither.
-    apart = {
-        "segment": bool(data.evaluation_segment),
-        "tokenizer": data.validation_tokens is None and data.test_tokens is None,
-    }
-    known = section == "data" and name in type(data).model_fields
-    if not known or name in _LEARNED_FROM or apart.get(name):
-        return None
-    why = "it decides which text is scored or in what context, and only results on the same can be"
-    return f"{why} compared; {_REMEDIES.get(name, f'give data.{name} outside of sweep')}"

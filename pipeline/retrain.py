@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from math import exp
@@ -179,18 +179,6 @@ Retraining = tuple[RunPlan, Architecture]
 _ANEW = "trained again from scratch: the trainings that chose this layout flatter it"
 
 
-def check_seeds(plan: RunPlan, seeds: Collection[int]) -> None:
-    """Raise ValueError where several seeds would be one training, as nothing of it is drawn."""
-    data, model, config = plan.experiment.data, plan.experiment.model, plan.experiment.retrain
-    drawn = data.random_offset, config.layer_dropout, *asdict(model.dropouts()).values()
-    if config.start is not None and len(seeds) > 1 and not any(drawn):
-        raise ValueError(
-            f"retrain.start: seeds {', '.join(map(str, sorted(seeds)))} begin with one model and "
-            "read the same batches, so they are one training; set data.random_offset=true, with "
-            "which each begins to read elsewhere"
-        )
-
-
 def retrain_all(
     trainings: Sequence[Retraining], workers: int = 1, trackers: Sequence[Opener] = ()
 ) -> list[Path]:
@@ -203,7 +191,7 @@ def retrain_all(
         ValueError: a folder is another experiment's, or a training failed.
         Stopped: a signal came; everything is saved.
     """
-    check_seeds(trainings[0][0], {plan.seed for plan, _ in trainings})
+    trainings[0][0].experiment.check_seeds({plan.seed for plan, _ in trainings})
     waiting = _waiting(trainings)
     if len(waiting) < len(trainings) > 1:
         announce(f"already trained: {len(trainings) - len(waiting)} of {len(trainings)}")

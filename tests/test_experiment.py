@@ -335,7 +335,9 @@ def test_a_run_directory_gives_its_saved_experiment(tmp_path, phases, taken):
         ([], "", ""),
         (["sweep={space: {model.n_blocks: {low: 2, high: 4}}, trials: 3}"],
          "derive.method trained trains several layouts in every trial",
-         "argmax takes the likeliest and trains none"),
+         "argmax, which takes a search's likeliest, and rules train none"),
+        (["sweep={space: {run.micro_batches: {low: 1, high: 2}}, trials: 3}",
+          "sweep.set={derive.method: par}"], "", ""),
     ],
 )  # fmt: skip
 def test_what_is_seldom_meant_is_a_warning(write, overrides, start, end):

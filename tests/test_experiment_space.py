@@ -139,7 +139,13 @@ CASES = [
       for key, settings in (
           ("derive.budget.decode", "derive.budget.decode: 0.9x, derive.budget.flops: 0.9x"),
           ("derive.budget.throughput", "derive.budget.throughput: 2x"),
+          ("search.cost.target", "search.cost.target: 0.9x"),
       )),
+    ([SLOTS], f"{TRIALS}\nseeds: [0, 1]\n"
+              "set: {derive.method: par, retrain.start: m, model.dropout: 0}",
+     ["10: sweep.set.retrain.start: seeds 0, 1 begin with one model"]),
+    (["retrain.fine_tune.steps: {low: 9, high: 90}"], f"{TRIALS}\npruner: {{kind: median}}",
+     ["7: sweep.space.retrain.fine_tune.steps: cannot be swept: a pruner compares trainings at"]),
     ([SLOTS], f"{TRIALS}\nset: {{derive.searches: [0, 1]}}",
      ["9: sweep.set.derive.searches: a trial searches with one seed at a time; leave it out"]),
     ([SLOTS], f"{TRIALS}\nset: {{data.tokenizer: {{lower_case: true}}}}",
@@ -169,6 +175,12 @@ def test_a_faulty_space_is_named_with_its_line_and_key(load, space, rest, wanted
         (["run.precision: {choices: [float32, bfloat16]}", "run.micro_batches: {low: 1, high: 2}",
           "data.batch: {low: 4, high: 8}", "model.window: {choices: [null, 16]}"], TRIALS),
         ([TAU, "search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedule: step}}"], TRIALS),
+        # without a search nothing is asked of one, and what it may cost is not measured
+        (["model.dropout: {low: 0, high: 0.1}"],
+         f"{TRIALS}\nset: {{derive.method: par, model.rezero: true, search.cost.target: 1ms}}"),
+        # 100 + 500 steps
+        ([SLOTS], f"{TRIALS}\nset: {{retrain.fine_tune: {{steps: 500, lr: 1.0e-5}}}}\n"
+                  "pruner: {kind: median}"),
     ],
 )  # fmt: skip
 def test_a_good_space_is_taken(load, space, rest):

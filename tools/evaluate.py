@@ -115,8 +115,9 @@ def measure(arguments: argparse.Namespace) -> None:
         f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
         f"text: {scored:,} tokens, {text.bytes:,} bytes{counted}; "
         f"{plural(len(arguments.data), 'document')}",
-        f"measured with {options_text(changed[0], but='memory')}; {cut['streams']} streams of "
-        f"{cut['segment']} tokens, {cut['context']} of context; {device}, {arguments.precision}",
+        f"measured with {options_text(changed[0], but='memory')}; "
+        f"{plural(cut['streams'], 'stream')} of {cut['segment']} tokens, {cut['context']} of "
+        f"context; {device}, {arguments.precision}",
         *(f"lossy: {loss}" for loss in saved.tokenizer.losses),
         "",
         "".join([f"{'memory':>8}", *(f"  {title}" for title, _ in columns.values())]),

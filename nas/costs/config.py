@@ -127,6 +127,12 @@ class SearchCostConfig(Section):
         return self
 
     @property
+    def measured(self) -> list[str]:
+        """The key of the limit where it is a time, not a count."""
+        is_time = self.target is not None and self.name in MEASURED
+        return ["search.cost.target"] if is_time else []
+
+    @property
     def on(self) -> bool:
         """Whether it bounds anything."""
         return self.target is not None or self.most_nothing is not None

@@ -127,7 +127,7 @@ def finish(sweep: Sweep, trials: Sequence[TrialEntry], *, ended: bool) -> None:
 
 
 def write_experiments(sweep: Sweep, table: Sequence[TrialRow]) -> dict[Path, TrialRow]:
-    """Write the best trials' experiments, each of which search.py runs as it is.
+    """Write the best trials' experiments, each of which runs as it is.
 
     Others stand for seeds of the trials in `compare.seeds`: no layout is compared by the trainings
     that it was chosen for.
@@ -163,7 +163,7 @@ def commands(sweep: Sweep, files: Mapping[Path, TrialRow], interpreter: str) -> 
     # With runs of their own below the sweep's: by their files' names alone those of all sweeps
     # would share runs/best and runs/confirm.
     run = best.with_suffix("")
-    begin = f"{'search' if sweep.experiment.has_search else 'derive'}.py"
+    begin = "search.py" if chosen_experiment(sweep, row.params).has_search else "derive.py"
     found = {"rerun": command(begin, best, run=run, interpreter=interpreter)}
     if not row.baseline:
         both = f"{best}", f"{sweep.own / 'experiment.yaml'}", "--run", f"{sweep.run / 'confirm'}"

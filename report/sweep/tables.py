@@ -41,7 +41,7 @@ def headline(sweep: Summary) -> list[str]:
         lines.append(f"Lowest {goal.name}: trial {best.number} with {value}, {difference}.")
         if twins := [f"{row.number}" for row in rows if row is not best and _are_one(row, best)]:
             lines.append(
-                f"Trial {best.number} trained the same network to the same result as "
+                f"Trial {best.number} trained the same network to the same result as trial "
                 f"{', '.join(twins)}: nothing tells their settings apart."
             )
     return lines

@@ -15,7 +15,7 @@ import retrain
 from model import load_architecture, load_model
 from model.architecture import model_digest
 from pipeline.experiment import load_experiment
-from pipeline.retrain import check_seeds, retrain_identity, retrain_trainer
+from pipeline.retrain import retrain_identity, retrain_trainer
 from tests.pipeline.conftest import plan_of
 from tests.runs import LAYOUT, assert_same, killed_after, refused, rows, run, settings
 
@@ -179,8 +179,8 @@ def test_seeds_that_would_be_one_training_are_refused(
     assert sorted(out.rglob("*")) == before
     for text in ("model.dropout=0.1", "data.random_offset=true", "retrain.layer_dropout=0.1"):
         plan = plan_of(experiment_file, out, f"retrain.start={parent}", "model.dropout=0", text)
-        check_seeds(plan, [0, 1])
-    check_seeds(plan_of(experiment_file, out, "model.dropout=0"), [0, 1])
+        plan.experiment.check_seeds([0, 1])
+    plan_of(experiment_file, out, "model.dropout=0").experiment.check_seeds([0, 1])
 
 
 def test_every_baseline_has_the_teacher_and_the_comparison_says_which(

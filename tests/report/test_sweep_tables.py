@@ -127,8 +127,8 @@ def test_trials_that_came_to_one_training_are_named(sweeper):
     ]
     _, twins = headline(Summary("s", [BITS], rows, {}, None))
     assert twins == (
-        "Trial 0 trained the same network to the same result as 1, 3: nothing tells their settings "
-        "apart."
+        "Trial 0 trained the same network to the same result as trial 1, 3: nothing tells their "
+        "settings apart."
     )
 
 

@@ -13,8 +13,8 @@ import pytest
 from model import load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
-from pipeline.confirm import train_sides, verdict_line
-from pipeline.experiment import load_experiment
+from pipeline.confirm import check_sides, train_sides, verdict_line
+from pipeline.experiment import load_experiment, with_settings
 from tests.refusal import refused
 from tests.runs import run_jobs_here, settings
 from tests.sweeping import add_sweep
@@ -112,6 +112,22 @@ def test_every_seed_is_a_derivation_of_its_own(
         ("trained, seed 101", 101, 101),
         ("random, seed 101", 101, 108),
     ]
+    scripts = [job.scripts for job in jobs[:2]]
+    assert scripts == [("search", "derive", "retrain"), ("derive", "retrain")]
+    timed = {"one": load_experiment(experiment_file, ["derive.budget.decode=0.9x"])}
+    with pytest.raises(ValueError, match=r"derive\.budget\.decode: times need the machine alone"):
+        train_sides(timed, [100], tmp_path, workers=2, stop=StopRequest())
+    train_sides(timed, [100], tmp_path, workers=1, stop=StopRequest())
+
+
+def test_seeds_that_would_be_one_training_are_refused(experiment_file: Path) -> None:
+    drawn, same = (
+        load_experiment(experiment_file, ["derive.method=interleaved", f"model.dropout={rate}"])
+        for rate in (0.1, 0)
+    )
+    check_sides({"drawn": with_settings(drawn, {"retrain.start": "m"}), "same": same}, [7, 8])
+    with pytest.raises(ValueError, match=r"^retrain\.start: seeds 7, 8 begin with one model"):
+        check_sides({"drawn": drawn, "same": with_settings(same, {"retrain.start": "m"})}, [7, 8])
 
 
 @pytest.mark.slow

@@ -178,6 +178,20 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
         assert commands["confirm"].split()[3:] == list(map(str, words))
 
 
+@pytest.mark.parametrize(("method", "script"), [("par", "derive.py"), ("argmax", "search.py")])
+def test_the_best_is_run_from_its_own_first_step(
+    file: Path, tmp_path: Path, method: str, script: str
+) -> None:
+    settings = ["derive.method=par", "sweep.space={derive.method: {choices: [par, argmax]}}"]
+    sweep = sweep_with(file, tmp_path, *settings)
+    study = memory_study(sweep, [{"derive.method": method}])
+    trial = study.ask()
+    sweep.space.suggest(trial)
+    study.tell(trial, [1.0])
+    files = results.write_experiments(sweep, rows(sweep, entries(study)))
+    assert results.commands(sweep, files, "python")["rerun"].split()[1] == script
+
+
 def test_the_best_is_compared_with_seeds_that_did_not_choose_it(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path, "sweep.seeds=[0, 2]", "compare.seeds=[0, 1, 2]")
     found = rows(sweep, entries(told(sweep, *((TrialState.COMPLETE, [at]) for at in (2.0, 1.0)))))

@@ -119,11 +119,11 @@ def test_several_objectives_have_a_column_each(sweeper):
 
 
 def test_trials_that_came_to_one_training_are_named(sweeper):
-    ends = [{"search.tau.end": end} for end in (0.3, 0.1, 0.2, 0.1, 0.4)]
-    networks = ["x", "x", "y", "x", "x"]
+    ends = [{"search.tau.end": end} for end in (0.3, 0.1, 0.2, 0.1, 0.4, 0.3)]
+    networks = ["x", "x", "y", "x", "x", "x"]
     rows = [
-        sweeper.row(n, values=[2.0 if n < 4 else 2.1], params=ends[n], network=networks[n])
-        for n in range(5)
+        sweeper.row(n, values=[2.1 if n == 4 else 2.0], params=ends[n], network=networks[n])
+        for n in range(6)
     ]
     _, twins = headline(Summary("s", [BITS], rows, {}, None))
     assert twins == (

@@ -86,6 +86,9 @@ def derivation(
             f"({layout_letters(derived.layout)}), at least {config.least_context} were asked for; "
             "give less, or another method"
         )
+    if train is None:  # by the names of the trainings' folders
+        rows = [row | {"seed": trainings.seed(row["seed"])} for row in derived.trained]
+        derived = replace(derived, trained=rows)
     derived = derived.marked()
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)

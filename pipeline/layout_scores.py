@@ -250,10 +250,13 @@ class LayoutTrainings:
                 f"retrain.steps: {error}; give more steps, or what fits half of them"
             ) from None
 
+    def seed(self, number: int) -> int:
+        """The training seed of a number: 0 of half length, from 1 in full."""
+        return _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + number
+
     def _job(self, layout: Layout, length: Length, number: int) -> Job:
-        seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + number
         letters, folder = layout_letters(layout), self._folder(length)
-        return layout_job(self._experiment(length), letters, seed, folder)
+        return layout_job(self._experiment(length), letters, self.seed(number), folder)
 
 
 def seeds_trained(run_dir: Path) -> list[int]:

@@ -126,9 +126,9 @@ def test_probes_are_of_half_length_and_finals_of_full(
     rows = tried(run_dir)
     assert [row["length"] for row in rows] == ["half"] * 4 + ["full"] * len(results["full"])
     for row in rows:
-        kind, seed = ("half", 1000) if row["length"] == "half" else ("full", 1000)
-        folder = row["layout"].replace(" ", ""), f"seed-{seed + int(row['seed'])}"
-        assert float(row["valid_nats"]) == results[kind][folder]["valid"]["nats_per_token"]
+        folder = row["layout"].replace(" ", ""), f"seed-{row['seed']}"
+        result = results[row["length"]][folder]
+        assert float(row["valid_nats"]) == result["valid"]["nats_per_token"]
     assert architecture.name == "predictor-0"
     assert architecture.letters() in {row["layout"] for row in rows if row["length"] == "full"}
     assert architecture.evidence.method in shown

@@ -81,6 +81,10 @@ def mean_of(one: TrainedArm) -> float:
     return statistics.fmean(one.nats.values())
 
 
+def mean_sd(one: TrainedArm) -> str:
+    return f"{mean_of(one):.4f} ({statistics.stdev(one.nats.values()):.3f})"
+
+
 def beside(one: TrainedArm, other: TrainedArm, digits: int = 3) -> str:
     interval = interval_beside(one, other)
     assert interval is not None
@@ -179,22 +183,24 @@ def longer_headline() -> Claims:
 
 def each_recipe() -> Claims:
     """Three fresh seeds by each recipe, and what token shift and then the norm are worth."""
-    trained = trained_of("recipe_arms", "recipe.csv", "headline.csv")
+    code = trained_of("recipe_arms", "recipe.csv", "headline.csv")
+    prose = trained_of("recipe_prose_arms", "recipe_prose.csv")
     networks = ("interleaved 6", "attention first 6", "interleaved 12", "attention first 7")
     present, shift, both = (
-        [trained[f"{recipe}{of}"] for of in networks]
-        for recipe in ("", "shift ", "shift and norm ")
+        [code[f"{recipe}{of}"] for of in networks] for recipe in ("", "shift ", "shift and norm ")
     )
-    for of_recipe in (both, shift, present):
-        yield (
-            RECIPE,
-            *(
-                f"{mean_of(one):.4f} ({statistics.stdev(one.nats.values()):.3f})"
-                for one in of_recipe
-            ),
-        )
-    for ones, others in ((shift, present), (both, shift)):
-        yield RECIPE, *(beside(*pair) for pair in zip(ones, others, strict=True))
+    of_prose = [[prose[f"{recipe}{of}"] for of in networks] for recipe in ("both ", "")]
+    for of_recipe in (both, shift, present, *of_prose):
+        yield RECIPE, *map(mean_sd, of_recipe)
+    shift_of_prose = [prose[f"shift {of}"] for of in networks[:2]]
+    yield RECIPE, *map(mean_sd, shift_of_prose)
+    normed = list(zip(both + of_prose[0][:2], shift + shift_of_prose, strict=True))
+    worth = zip(shift, present, strict=True), zip(*of_prose, strict=True)
+    for pairs in (*worth, normed[:4], normed[4:]):
+        yield RECIPE, *(beside(*pair) for pair in pairs)
+    mean, half = paired_interval([mean_of(one) - mean_of(other) for one, other in normed])
+    for page in (README, HEADLINE, RECIPE):
+        yield page, f"{-mean:.3f} +- {half:.3f}"
 
 
 def on_prose() -> Claims:

@@ -1,8 +1,5 @@
 """Each pruner in a real study: it stops what is bad, not what is good, and not too early."""
 
-import warnings
-from typing import get_args
-
 import optuna
 import pytest
 
@@ -48,14 +45,3 @@ def test_halving_stops_the_worse_and_none_before_min_steps():
     assert any(found)
     assert min(at for at in found if at) >= 2
     assert stopped_at(config, lambda number: -float(number), trials=30) == [0] * 30
-
-
-@pytest.mark.parametrize("kind", get_args(PrunerConfig.model_fields["kind"].annotation))
-def test_every_pruner_of_the_section_is_made_without_a_warning(kind):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        made = make_pruner(PrunerConfig(kind=kind), EVERY)
-    assert (
-        type(made).__name__
-        == ("Nop" if kind == "none" else kind.title().replace("_", "")) + "Pruner"
-    )

@@ -25,6 +25,7 @@ from benchmarks.arms_report import (
     paired,
     trained_arms,
 )
+from benchmarks.copying_onset import onset
 from benchmarks.kinds_alone import entries, less, nats_of
 from benchmarks.layout_rows import Row, rows_of
 from benchmarks.layoutbench.regret import regret_of
@@ -513,6 +514,14 @@ CLAIMS: tuple[Callable[[], Claims], ...] = (
     demo, ranked, searched, replayed, dense_first, steps, taught_steps, other_times,
     predicted_times, speeds_of_kinds, worth_of_kinds, dropout_by_default,
 )  # fmt: skip
+
+
+def test_copying_begins_at_one_step_by_the_recipe_and_not_by_the_plain_one() -> None:
+    rows = rows_of(RESULTS / "copying_onset.csv")
+    for layout in ("adadadadadad", "aaaaddd", "dadddaddd"):
+        own = [[row for row in rows if (row["layout"], row["name"]) == (layout, name)]
+               for name in ("with the recipe", "plain")]  # fmt: skip
+        assert [onset(each) for each in own] == [1250, None]
 
 
 @pytest.mark.parametrize("claims", CLAIMS, ids=lambda claims: claims.__name__)

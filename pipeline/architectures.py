@@ -39,6 +39,8 @@ def architecture_of(
     with torch.device("meta"):
         model = plan.network([[candidate] for candidate in derived.layout])
     caveats = (*blind_caveats(derived.layout, model.options), *evidence.caveats)
+    digest = identity_hash(plan.experiment.search.identity())
+    of_search = {"search_seed": ", ".join(map(str, searches)), "search": digest}
     return Architecture(
         name=name,
         blocks=derived.layout,
@@ -58,17 +60,10 @@ def architecture_of(
         provenance={
             "corpus_name": data.corpus,
             **plan.inputs(),
-            **_search_of(plan, searches),
+            **(of_search if searches else {}),
             "commit": commit() or "unknown",
         },
     )
-
-
-def _search_of(plan: RunPlan, seeds: Sequence[int]) -> dict[str, str]:
-    if not seeds:
-        return {}
-    digest = identity_hash(plan.experiment.search.identity())
-    return {"search_seed": ", ".join(map(str, seeds)), "search": digest}
 
 
 def blind_caveats(layout: Layout, options: ModelOptions) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from model import layout_letters, load_model
+from model import LanguageModel, layout_letters, load_model
 from nas.baselines import PARENT, is_equal
+from nas.costs.latency import Latencies
 from nas.statistics.intervals import change_words, paired_differences, paired_interval, verdict
 from pipeline.architectures import blind_caveats
 from pipeline.baselines import Entry, parent_model, to_train
@@ -174,45 +175,68 @@ def train_entries(plan: RunPlan, entries: Sequence[Entry], workers: int = 1) -> 
 
 def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
     """Measure latencies, write table and verdict, make the report, print it all."""
-    from report.comparison import read_comparison, text_table
-
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
+    names = [entry.architecture.name for entry in to_train(entries)]
+    folders = {name: [seeded.retrain_folder(name) for seeded in plans] for name in names}
     results: dict[str, Results] = {
-        entry.architecture.name: [
-            read_object(seeded.retrain_folder(entry.architecture.name) / "result.json")
-            for seeded in plans
-        ]
-        for entry in to_train(entries)
+        name: [read_object(one / "result.json") for one in of] for name, of in folders.items()
     }
-    if unlike := unlike_conditions(
-        {name: [seeded.retrain_folder(name) for seeded in plans] for name in results}
-    ):
-        entries[0].remark(unlike)
-    for words in given_words(results[entries[0].architecture.name][0]):
-        entries[0].remark(f"every layout {words}")
-    for one in (entry.architecture for entry in entries):
-        for warning in blind_caveats(one.blocks, one.options):
-            entries[0].remark(f"{one.name}: {warning}")
-    models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
+    models = {name: load_model(first / "model") for name, (first, *_) in folders.items()}
     if PARENT in plan.experiment.compare.baselines:
         models[PARENT], result = parent_model(plan)
         results[PARENT] = [result] * len(plans)
-        entries[0].remark("parent: one model as it is, without the steps of recovery")
-    latencies = time_models(plan, models, trained=True)
+    for words in _remarks(entries, folders, results, models):
+        entries[0].remark(words)
+    table = _table(entries, results, time_models(plan, models, trained=True))
+    rows = table["rows"]
+    write_whole(plan.run_dir / "comparison.csv", csv_of(rows, list(rows[0])))
+    write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
+    announce("drawing the report")
+    from report.comparison import read_comparison, text_table
+    from report.page import write_report  # imports matplotlib
+
+    page = write_report(plan.run_dir)
+    print("\n" + text_table(read_comparison(plan.run_dir)))
+    print(f"report: {page}")
+    held = plan.run_dir / "model" / "result.json"
+    if held.exists() and (other := read_object(held)["name"]) != rows[0]["name"]:
+        print(f"{held.parent} holds {other}; for the chosen layout: retrain.py {plan.run_dir}")
+
+
+def _remarks(
+    entries: Sequence[Entry],
+    folders: Mapping[str, Sequence[Path]],
+    results: Mapping[str, Results],
+    models: Mapping[str, LanguageModel],
+) -> Iterator[str]:
+    """What holds of the whole comparison."""
+    if unlike := unlike_conditions(folders):
+        yield unlike
+    architectures = [entry.architecture for entry in entries]
+    for words in given_words(results[architectures[0].name][0]):
+        yield f"every layout {words}"
+    for one in architectures:
+        yield from (f"{one.name}: {warning}" for warning in blind_caveats(one.blocks, one.options))
+    if PARENT in models:
+        yield "parent: one model as it is, without the steps of recovery"
     if learnt := list(dict.fromkeys(chain(*(model.learnt_costs for model in models.values())))):
-        entries[0].remark(
-            f"FLOPs count {' and '.join(learnt)} at the whole span; latency is of what was learnt"
-        )
+        yield f"FLOPs count {' and '.join(learnt)} at the whole span; latency is of what was learnt"
+
+
+def _table(
+    entries: Sequence[Entry], results: Mapping[str, Results], latencies: Latencies
+) -> dict[str, Any]:
+    """The content of comparison.json."""
     rows = rows_of(entries, results, latencies.median_ms)
-    reference = rows[reference_of(entries)]
+    reference, name = rows[reference_of(entries)], rows[0]["name"]
     nats = {
         name: [result["test"]["nats_per_token"] for result in of_seeds]
         for name, of_seeds in results.items()
     }
-    name, others = rows[0]["name"], {row["name"]: nats[row["name"]] for row in rows[1:]}
+    others = {row["name"]: nats[row["name"]] for row in rows[1:]}
     blocks = chain(*(entry.architecture.blocks for entry in entries))
-    table = {
-        "saving": saved(rows, reference, nats) + _after(results, rows[0]["name"]),
+    return {
+        "saving": saved(rows, reference, nats) + _after(results, name),
         "verdict": "\n".join(verdict(nats[name], others)),
         "reference": reference["name"],
         "letters": {layout_letters([block]): block.kind for block in blocks},
@@ -224,14 +248,3 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Entry]) -> None:
         "rows": rows,
         "results": results,
     }
-    write_whole(plan.run_dir / "comparison.csv", csv_of(rows, list(rows[0])))
-    write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
-    announce("drawing the report")
-    from report.page import write_report  # imports matplotlib
-
-    page = write_report(plan.run_dir)
-    print("\n" + text_table(read_comparison(plan.run_dir)))
-    print(f"report: {page}")
-    held = plan.run_dir / "model" / "result.json"
-    if held.exists() and (other := read_object(held)["name"]) != name:
-        print(f"{held.parent} holds {other}; for the chosen layout: retrain.py {plan.run_dir}")

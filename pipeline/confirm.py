@@ -93,10 +93,7 @@ def plan_sides(sides: Sides, run: Path) -> RunPlan:
 def train_sides(
     sides: Sides, seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
 ) -> None:
-    """Run every phase of every side and seed, and raise what `run_all` does; sides take turns.
-
-    ValueError, too, where times would be measured beside other runs.
-    """
+    """Run every phase of every side and seed, and raise what `run_all` does; sides take turns."""
     if workers > 1 and (timed := [key for side in sides.values() for key in side.timed]):
         raise ValueError(f"{timed[0]}: times need the machine alone; give --workers 1")
     jobs = [

@@ -141,8 +141,8 @@ def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:
     for section, keys in (("space", sweep.space), ("set", sweep.set)):
         for key in keys:
             place = ("sweep", section, key)
-            below = key.partition("data.")[2] if key.startswith("data.") else ""
-            if why := _forbidden(sweep, section, key) or experiment.data.why_not_comparable(below):
+            of_data = experiment.data.why_not_comparable(key.removeprefix("data."))
+            if why := _forbidden(sweep, section, key) or of_data:
                 yield place, f"cannot be {'swept' if section == 'space' else 'set'}: {why}"
             elif key in type(experiment).model_fields:
                 yield place, "is a whole section; name a key in it"

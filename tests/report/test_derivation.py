@@ -101,3 +101,6 @@ def test_without_probes_the_table_has_no_place_for_what_they_foresaw(folder: Pat
     assert trainings.full.index[0] == "a d d", "what was trained once is no answer"
     section = trainings_section(trainings)
     assert "foreseen" not in section.body
+    assert "the best with further ones" in section.body
+    single = TrainingTables(trainings.rows[trainings.rows["seed"] == 1], trainings.front)
+    assert "further" not in trainings_section(single).body

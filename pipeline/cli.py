@@ -313,6 +313,7 @@ def user_errors(loads: str | None = "torch") -> Iterator[None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A path may hold what the terminal's encoding, or any, cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
+    code = 0
     try:
         if loads is not None:
             loading(loads)
@@ -329,11 +330,12 @@ def user_errors(loads: str | None = "torch") -> Iterator[None]:
         # Of several processes that have the same line, one prints it.
         if is_first_to_say(words, lost=isinstance(error, Lost)):
             print(words, file=sys.stderr, flush=True)
-        if launched() is not None:
-            # The interpreter's own way out might wait for a process that is gone.
-            sys.stdout.flush()
-            os._exit(code)
-        raise SystemExit(code) from None
+        if launched() is None:
+            raise SystemExit(code) from None
+    if launched() is not None:
+        # At the interpreter's end a thread of gloo may hang, or abort a training that is done.
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def loading(package: str) -> None:

@@ -83,7 +83,12 @@ def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path: Path) -> No
         assert code == 2
 
 
-def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_one_process_of_several_announces_and_all_end_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """At the interpreter's own end gloo now and then aborted a training that was done."""
+    ended = list[int]()
+    monkeypatch.setattr("os._exit", ended.append)
     for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
@@ -93,3 +98,4 @@ def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsy
         with cli.user_errors(loads="nothing_of_that_name"):
             pass
         assert capsys.readouterr().err == said
+    assert ended == [0, 0]

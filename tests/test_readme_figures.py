@@ -18,13 +18,7 @@ import pytest
 
 from benchmarks import shrink_evidence
 from benchmarks.arms import arms_of
-from benchmarks.arms_report import (
-    TrainedArm,
-    difference_of,
-    interval_beside,
-    paired,
-    trained_arms,
-)
+from benchmarks.arms_report import TrainedArm, difference_of, interval_beside, paired, trained_arms
 from benchmarks.copying_onset import onset
 from benchmarks.kinds_alone import entries, less, nats_of
 from benchmarks.layout_rows import Row, rows_of

@@ -84,10 +84,7 @@ def _bag(table_shape: tuple[int, ...], number_shape: tuple[int, ...], *_: Any, *
 
 
 # What torch does not count by itself.
-UNCOUNTED = {
-    torch.ops.aten.linalg_solve_triangular: _solution,
-    torch.ops.aten._embedding_bag: _bag,
-}
+UNCOUNTED = {torch.ops.aten.linalg_solve_triangular: _solution, torch.ops.aten._embedding_bag: _bag}
 
 
 def _equal(one: Tensor, other: Tensor) -> None:

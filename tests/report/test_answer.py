@@ -6,9 +6,7 @@ from html import unescape
 
 import pytest
 
-from report.layouts import (
-    palette_of,
-)
+from report.layouts import palette_of
 from report.page import write_report
 from tests.report.html_page import Page
 

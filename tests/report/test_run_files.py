@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from report.run_files import (
-    frame_rows,
-    read_metrics,
-    seed_folders,
-    thin,
-)
+from report.run_files import frame_rows, read_metrics, seed_folders, thin
 
 
 def test_metrics_come_back_as_rows_without_a_torn_last_line(make):

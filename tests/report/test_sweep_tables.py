@@ -7,15 +7,7 @@ import random
 import pytest
 
 from report.sweep.tables import csv_text, headline, text_table
-from report.sweep.trials import (
-    Summary,
-    baseline_of,
-    counts,
-    done,
-    front,
-    in_order,
-    short_keys,
-)
+from report.sweep.trials import Summary, baseline_of, counts, done, front, in_order, short_keys
 from tests.report.conftest import BITS, FLOPS
 
 

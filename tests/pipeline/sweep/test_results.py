@@ -12,14 +12,7 @@ from model import default_candidates, load_architecture, parse_layout
 from pipeline.experiment import load_experiment, with_settings
 from pipeline.plan import set_up
 from pipeline.sweep import results
-from pipeline.sweep.plan import (
-    Sweep,
-    chosen_experiment,
-    create_study,
-    join_study,
-    points,
-    sweep_of,
-)
+from pipeline.sweep.plan import Sweep, chosen_experiment, create_study, join_study, points, sweep_of
 from pipeline.sweep.results import clean, finish, rows
 from pipeline.sweep.run import Progress
 from report.sweep.trials import front
@@ -272,12 +265,7 @@ GRID = (
 
 
 @pytest.mark.parametrize(
-    ("settings", "baselines"),
-    [
-        ((), [0]),
-        (("model.n_blocks=7",), []),
-        (GRID, [6]),
-    ],
+    ("settings", "baselines"), [((), [0]), (("model.n_blocks=7",), []), (GRID, [6])]
 )
 def test_the_baseline_is_the_trial_with_the_file_s_own_values(
     file: Path, tmp_path: Path, settings: tuple[str, ...], baselines: list[int]

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from benchmarks.cpu_counters import MOST_OTHER_CORES, other_cores, read_cpu
-from benchmarks.softmax_constants import processor
-from training.run_dir import commit
+from training.run_dir import commit, processor
 from training.runtime import keep_freed_memory
 from utils.cores import usable_cores
 from utils.files import write_whole

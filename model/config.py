@@ -105,7 +105,7 @@ class SoftmaxConfig(Section):
         default=(),
         max_length=64,
         description="Adaptive softmax: first token id of each tail, increasing; empty: ordinary "
-        "softmax. `python -m benchmarks.cutoffs` proposes some.",
+        "softmax. The first should leave about 75% of the tokens before it; train.log says.",
     )
 
     @model_validator(mode="after")

@@ -141,13 +141,14 @@ def machine(device: "torch.device") -> dict[str, Any]:
 
     return {
         "torch": torch.__version__,
-        "processor": _processor(),
+        "processor": processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name, as far as the machine tells it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

@@ -4,22 +4,18 @@ import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from benchmarks import device_step, processes_time
 from benchmarks.generation import next_token
 from benchmarks.harness import Side, Timings, quiet_rounds
-from benchmarks.optimal_cutoffs import ClusterCosts, CostConstants
 from benchmarks.processes_time import BASE, SIDES, compared, rounds_of
 from benchmarks.shapes import SIZES, Shape
 from benchmarks.sides import OUR_ALLOCATOR, arithmetic
-from benchmarks.softmax_constants import D_MODEL, ROWS, TOKENS, WIDTHS, WORDS, fit, time_tail
 from benchmarks.step_scaling import against_memory
 from benchmarks.timing_company import COMPANIES, EXPERIMENT, ONE, OTHER, ratios_of
 from model import parse_layout
@@ -154,19 +150,3 @@ def test_the_first_pass_of_a_turn_is_behind_another_model_and_the_second_behind_
     model = load_experiment(ROOT / EXPERIMENT, []).model
     for letters in (ONE, OTHER, *(layout for company in COMPANIES.values() for layout in company)):
         assert len(parse_layout(letters, model.completed_candidates())) == model.n_blocks
-
-
-@pytest.mark.parametrize("threshold", [0.0, 1e5])
-def test_the_fit_finds_the_constants_that_made_the_times(threshold: float) -> None:
-    known = CostConstants(3e-4, 5e-11, 7e-9, threshold)
-    sizes = np.array(list(product(ROWS, WORDS, WIDTHS)))
-    seconds = []
-    for rows, words, width in sizes:
-        # A head of one word has the other tokens, so that the tail has just these rows.
-        count_V = np.array([TOKENS - rows, *[rows / words] * words])
-        costs = ClusterCosts(count_V, D_MODEL, (int(width),), TOKENS, known)
-        seconds.append(costs.tail(0, 1, 1 + words))
-    *found, error = fit(sizes, np.array(seconds))
-    assert found == pytest.approx([3e-4, 5e-11, 7e-9, threshold], rel=1e-6)
-    assert error < 1e-9
-    assert 0 < time_tail(3, 5, 2, repeats=1, device="cpu") < 60

@@ -10,6 +10,11 @@ STRAY_BYTES = "\udc80-\udcff"
 
 def why_no_utf8(raw: bytes) -> str | None:
     """Why the content of a file is no UTF-8 text; None where it is."""
+    if 10 * raw.count(0) > len(raw):
+        return (
+            "is not UTF-8, more than a tenth of it are zeros, as in UTF-16; convert it, for "
+            "example with `iconv -f utf-16le -t utf-8`"
+        )
     try:
         raw.decode()
     except UnicodeDecodeError as error:

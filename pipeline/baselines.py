@@ -14,15 +14,7 @@ from model import (
     load_architecture,
     load_model,
 )
-from nas.baselines import (
-    BASELINES,
-    DROPS,
-    PARENT,
-    Baseline,
-    Matching,
-    NoBaseline,
-    of_equal_cost,
-)
+from nas.baselines import BASELINES, DROPS, PARENT, Baseline, Matching, NoBaseline, of_equal_cost
 from nas.costs.budget import ROUNDING
 from nas.costs.latency import WORKLOADS
 from nas.derivation import PLACING, missing_kinds

@@ -250,10 +250,10 @@ def number_from(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def file_to_write(text: str) -> Path:
-    """The type of an option that names a file to be written."""
+    """The type of an option that names a new file: one that is there may be a text or a model's."""
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{path}: must be a file in an existing folder")
+    if path.exists() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{path}: must be a new file in an existing folder")
     return path
 
 

@@ -60,17 +60,11 @@ def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
 Row = dict[str, Any]
 Results = Sequence[Mapping[str, Any]]
 # What a row may have as much of as the chosen layout, by the word in the column `matched`.
-_EQUALS = {
-    "parameters": "parameters",
-    "FLOPs": "flops_per_token",
-    "latency": "latency_ms",
-}
+_EQUALS = {"parameters": "parameters", "FLOPs": "flops_per_token", "latency": "latency_ms"}
 
 
 def rows_of(
-    entries: Sequence[Entry],
-    results: Mapping[str, Results],
-    latency_ms: Mapping[str, float],
+    entries: Sequence[Entry], results: Mapping[str, Results], latency_ms: Mapping[str, float]
 ) -> list[Row]:
     """One row for each entry, the chosen layout first.
 

@@ -218,10 +218,7 @@ class RunPlan:
 
     def inputs(self) -> dict[str, str]:
         """Hashes of the input files, for a phase's identity."""
-        return {
-            "corpus": self.prepared.corpus.digest,
-            "tokenizer": self.prepared.tokenizer.digest,
-        }
+        return {"corpus": self.prepared.corpus.digest, "tokenizer": self.prepared.tokenizer.digest}
 
     def identity(self, **sections: Any) -> dict[str, Any]:
         """Whose folder a phase's is: its own sections, precision, data and input files."""

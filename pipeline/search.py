@@ -261,8 +261,9 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
         return
     folders = [plan.search_folder(seed) for seed in seeds]
     for seed, folder in zip(seeds, folders, strict=True):
-        write_pi_csv(folder / "pi.npz", folder / "pi.csv")
         _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
+        # Last, since where it stands a search has come to its end.
+        write_pi_csv(folder / "pi.npz", folder / "pi.csv")
     _show_together(plan, seeds, folders)
     if plan.experiment.run.figures:
         from report.searches import write_search_figures

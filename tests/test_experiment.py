@@ -198,6 +198,7 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
 
 KEY_VALUE = "expected KEY=VALUE, for example search.tau.end=0.1"
 SECTIONS = "run, data, model, search, derive, retrain, compare, costs, sweep"
+UNSEEN = "ends a line for YAML, so a comment may end there; delete it"
 EXPECTED = f"not an experiment file: expected the sections {SECTIONS}"
 
 
@@ -210,6 +211,7 @@ EXPECTED = f"not an experiment file: expected the sections {SECTIONS}"
             "run: {}\na: 1\n---\nb: 1\n",
             "3:1: expected a single document in the stream, but found another document",
         ),
+        ("a: 1\nb: 2  # c,\u2028c: 3\n", f"2: the character U+2028 {UNSEEN}"),
         (b"run: {}\nx: \xff\n", "2: not UTF-8 text; save the file as UTF-8"),
         ("run {seed: 1, device: cpu}\ndata: x\n", "1:21: mapping values are not allowed here"),
     ],

@@ -14,6 +14,8 @@ import search
 from tests.disk import FullDisk
 from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, Capture, assert_same, code_of, run, settings
 
+NO_FIGURES = settings("run.figures=false")
+
 
 def goes_on_exactly(
     n: int, script: Any, experiment_file: Path, undisturbed: Path, capsys: Any, *options: str
@@ -53,6 +55,30 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_exactly(
     assert goes_on_exactly(n, script, experiment_file, undisturbed, capsys)
 
 
+def test_what_takes_its_name_lies_on_the_disk_before(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power failure may leave the name of a checkpoint, and nothing in it."""
+    synced, named, fsync, replace = set[int](), list[str](), os.fsync, os.replace
+
+    def noted(opened: int) -> None:
+        synced.add(os.fstat(opened).st_ino)
+        fsync(opened)
+
+    def checked(old: Path, new: Path) -> None:
+        for path in filter(Path.is_file, (old, *old.rglob("*"))):
+            assert path.stat().st_ino in synced, path
+        named.append(new.name)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "replace", checked)
+    for script, more in ((search, NO_FIGURES), (retrain, LAYOUT)):
+        run(script, experiment_file, "--run", tmp_path / "run", *more)
+    assert {"last.safetensors", "model", "result.json", "pi.npz"} <= set(named)
+    assert any(name.startswith("files-") for name in named)
+
+
 # As many files as the whole phases write, in fewer steps.
 FEWER = settings(
     *("search.steps=9", "retrain.steps=8", "run.log_every=2"),
@@ -76,8 +102,6 @@ def test_a_full_disk_at_any_file_is_one_line_and_the_run_goes_on_exactly(
 
 
 # What the system itself answers, in processes of their own.
-
-NO_FIGURES = settings("run.figures=false")
 
 
 @pytest.mark.slow

@@ -75,7 +75,8 @@ def prompt_of(arguments: argparse.Namespace) -> str:
     prompt: str = arguments.prompt
     if prompt == "-":
         prompt = to_text(sys.stdin.buffer.read())
-    return prompt
+    # As of a file, a byte order mark is no text.
+    return prompt.removeprefix("\ufeff")
 
 
 def samples(arguments: argparse.Namespace) -> None:

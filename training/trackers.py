@@ -74,8 +74,9 @@ class Wandb:
                 config=dict(phase.settings),
                 mode=os.environ.get("WANDB_MODE") or "offline",
                 resume="allow",
-                # The screen is ours, and the progress bar is no log.
-                settings=wandb.Settings(console="off", silent=True),
+                # The screen is ours, and the progress bar is no log. Without its server a training
+                # would wait for the end of an upload, and come to no result.
+                settings=wandb.Settings(console="off", silent=True, finish_timeout=300),
             )
         except wandb.Error as error:
             raise ValueError(

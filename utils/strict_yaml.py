@@ -90,8 +90,12 @@ def read_yaml(text: str) -> Document:
     """Read one YAML document; what is wrong with single keys is in its `problems`.
 
     Raises:
-        YamlError: a syntax error, or a second document.
+        YamlError: a syntax error, a second document, or an unseen line end.
     """
+    if unseen := re.search("[\x85\u2028\u2029]", text):
+        line = text.count("\n", 0, unseen.start()) + 1
+        words = "ends a line for YAML, so a comment may end there; delete it"
+        raise YamlError(f"the character U+{ord(unseen[0]):04X} {words}", line)
     document = Document()
     try:
         root = _Loader(text).get_single_node()

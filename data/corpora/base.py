@@ -102,14 +102,18 @@ class Corpus:
         wanted = frozenset(chain.from_iterable(held_out.values()))
         in_train: set[str] = set()
         digest = hashlib.sha256()
+        # The hash before each split, and after it.
+        self._marks: dict[Split, tuple[hashlib._Hash, str]] = {}
         documents, characters, sizes = (dict.fromkeys(SPLITS, 0) for _ in range(3))
         for split in SPLITS:
+            before = digest.copy()
             for document in splits[split]:
                 documents[split] += 1
                 characters[split] += len(document.text)
                 sizes[split] += _update(digest, split, document)
                 if split == "train":
                     in_train |= wanted.intersection(long_lines([document]))
+            self._marks[split] = before, digest.hexdigest()
             if not sizes[split]:
                 raise ValueError(
                     f"data.corpus: {name} has no text in its {split} split here; "
@@ -129,8 +133,17 @@ class Corpus:
         }
 
     def documents(self, split: Split) -> Iterator[Document]:
-        """The documents of a split."""
-        return iter(self._documents[split])
+        """The documents of a split; ValueError behind the last: they were changed since."""
+        before, after = self._marks[split]
+        digest = before.copy()
+        for document in self._documents[split]:
+            _update(digest, split, document)
+            yield document
+        if digest.hexdigest() != after:
+            # Under the digest of one text the cache would keep the tokens of another.
+            raise ValueError(
+                f"data.corpus: {self.name}: a text was changed while it was read; run it again"
+            )
 
 
 def hash_share(name: str) -> float:

@@ -146,8 +146,8 @@ def create_study(sweep: Sweep, inputs: Mapping[str, str]) -> optuna.Study:
     """Make the study where it is not there yet, with every trial enqueued.
 
     Raises:
-        ValueError: the storage cannot be used, holds another sweep of this name, or lacks the one
-            that was begun.
+        ValueError: the storage cannot be used, holds another sweep or somebody else's study of
+            this name, or lacks the one that was begun.
     """
     study = optuna.create_study(
         storage=_storage(sweep),
@@ -161,6 +161,11 @@ def create_study(sweep: Sweep, inputs: Mapping[str, str]) -> optuna.Study:
         raise ValueError(
             f"{masked(sweep.storage)}: no study {_name(sweep)}, though {begun} holds trials that "
             "it knew; put it back, give the sweep.storage of before, or use another --run directory"
+        )
+    elif any(trial.state.is_finished() for trial in study.trials):
+        raise ValueError(
+            f"{masked(sweep.storage)}: its study {_name(sweep)} is no sweep of Parnas; use another "
+            "--run directory, by whose name a study is called"
         )
     study.set_metric_names(list(sweep.config.objectives))
     fill(study, points(sweep))

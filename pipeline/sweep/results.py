@@ -151,8 +151,8 @@ def write_experiments(sweep: Sweep, table: Sequence[TrialRow]) -> dict[Path, Tri
 
 
 def written_experiments(run: Path) -> list[Path]:
-    """The experiments of best trials that are there."""
-    return [*run.glob("best.yaml"), *run.glob("pareto/*.yaml")]
+    """The experiments of best trials that are there; files of other names are the user's."""
+    return [*run.glob("best.yaml"), *run.glob("pareto/[0-9][0-9][0-9][0-9]*.yaml")]
 
 
 def commands(sweep: Sweep, files: Mapping[Path, TrialRow], interpreter: str) -> dict[str, str]:

@@ -15,13 +15,7 @@ from pipeline.devices import share_of_gpus, too_many_threads
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.jobs import Countdown
 from pipeline.plan import RunPlan, set_up
-from pipeline.sweep.plan import (
-    Sweep,
-    create_study,
-    identity,
-    join_study,
-    sweep_of,
-)
+from pipeline.sweep.plan import Sweep, create_study, identity, join_study, sweep_of
 from pipeline.sweep.results import clean, finish, objectives, row_of, written_experiments
 from pipeline.sweep.worker import BEGINS, DONE, USELESS, work
 from report.sweep.trials import value_text

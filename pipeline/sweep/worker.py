@@ -115,14 +115,15 @@ class TrialObjective:
 
         Raises:
             TrialFailed, TrialPruned: how else it ended; the reason stands in its attributes.
-            SystemExit: this process was asked to stop, and the trial waits for another one.
+            SystemExit: this process was asked to stop, or its disk failed it, and the trial waits
+                for another one.
         """
         if NUMBER not in trial.user_attrs:
             raise TrialFailed("surplus: two workers asked for the last trial")
         trial.set_user_attr("host", socket.gethostname())
         folder = self.sweep.trial(int(trial.user_attrs[NUMBER]))
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             with _output_to(folder / "trial.log"):
                 values = self.sweep.space.suggest(trial)
                 if (same := finished_before(trial)) is not None:
@@ -135,6 +136,11 @@ class TrialObjective:
         except (Stopped, KeyboardInterrupt):
             set_aside(trial)
             raise SystemExit(DONE) from None
+        except OSError as error:
+            # Where a disk is full for one trial it is for the next, until all have failed.
+            set_aside(trial)
+            print(error, file=sys.stderr, flush=True)
+            raise SystemExit(USELESS) from None
         except Exception as error:
             trial.set_user_attr(REASON, _reason(error))
             raise

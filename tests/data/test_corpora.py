@@ -119,11 +119,15 @@ def test_unusable_files_are_refused(own_files: DataConfig, tmp_path: Path) -> No
     for content, message in {
         b"": r"valid\.txt: is empty; give a file with text",
         b"caf\xc3\xa9 \xff": r"valid\.txt: is not UTF-8, byte 6 is 0xff .*iconv",
+        "utf-16".encode("utf-16-le"): r"valid\.txt: is not UTF-8, more than a tenth .*zeros",
         b"caf\xc3": r"byte 3 is 0xc3 \(unexpected end of data\)",
     }.items():
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             load_corpus(own_files, CorpusPaths(tmp_path))
+    path.write_bytes((tmp_path / "test.txt").read_bytes())
+    with pytest.raises(ValueError, match=r"two splits are the same text, so nothing would be held"):
+        load_corpus(own_files, CorpusPaths(tmp_path))
 
 
 def test_words_stand_between_white_space_and_an_end_of_line_is_one() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from data import SPLITS, CorpusPaths, DataConfig, load_corpus
+from data import SPLITS, CorpusPaths, DataConfig, load_corpus, prepare
 from data.corpora.base import hash_share
 from data.corpora.local import matches
 
@@ -52,6 +52,19 @@ def test_every_file_is_whole_in_one_split_by_the_hash_of_its_path(folder: Path) 
     after = names(load_corpus(config(folder="moved"), CorpusPaths(folder.parent)))
     for split, paths in before.items():
         assert [path for path in after[split] if path != "added.md"] == paths
+
+
+def test_a_text_that_changes_while_it_is_encoded_leaves_no_tokens(folder: Path) -> None:
+    """Under the digest of the text before, they would be every later run's."""
+    cache = folder.parent / "cache"
+
+    def edited(line: str) -> None:
+        for path in folder.rglob("*.md"):
+            path.write_text(line)
+
+    with pytest.raises(ValueError, match=r"tree: a text was changed while it was read; run it"):
+        prepare(config(), folder.parent, cache, edited)
+    assert not list(cache.iterdir())
 
 
 def test_include_and_exclude_choose(folder: Path) -> None:

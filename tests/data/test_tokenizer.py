@@ -64,6 +64,14 @@ def test_any_text_comes_back_exactly(
     assert_lossless(lossless[kind], "".join(parts))
 
 
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_spaces_come_back_from_a_model_that_never_saw_one(algorithm: str) -> None:
+    words = [f"{a}{b}{c}\n" for a in "kstrmn" for b in "aeiou" for c in ("n", "l", "ndo", "rta")]
+    tokenizer = trained(algorithm, ["".join(words) * 5], 300)
+    for text in (" ", "ab  ax", "kan kel\n\u2581 \u2581\n ", "  " * 9, *HARD):
+        assert_lossless(tokenizer, text)
+
+
 @every_kind
 @given(raw=st.binary(), text=st.text())
 @properties

@@ -148,7 +148,7 @@ def test_mistakes_are_one_line(
     for given, said in (
         (["--tasks", "no_such_task"], "--tasks: no_such_task: not known among"),
         (["--tasks", "a", "--include-path", tmp_path / "absent"], "not a folder"),
-        (["--tasks", "a", "--json", tmp_path], "must be a file in an existing folder"),
+        (["--tasks", "a", "--json", tmp_path], "must be a new file in an existing folder"),
     ):
         line = refused(command.main, capsys, folder, *given)
         assert said in line

@@ -7,6 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import search
 from tests.runs import SEARCH, assert_same, killed_after, rows, run
+from training.trackers import TrackedPhase, Wandb
 
 TRACKED = ("--set", "run.trackers=[tensorboard, wandb]")
 
@@ -23,6 +24,15 @@ def resumed(
     folder = tmp_path / "run" / SEARCH
     assert_same(undisturbed / SEARCH, folder)
     return folder
+
+
+def test_a_training_ends_though_its_numbers_reach_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    tracker = Wandb(TrackedPhase(tmp_path, "a", "b", {}), 0)
+    assert 0 < tracker._run.settings.finish_timeout < 3600
+    tracker.close()
 
 
 def test_both_trackers_have_every_number_once_after_a_resume(resumed: Path) -> None:

@@ -137,6 +137,12 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(saved: Path, value: floa
         save_model(saved, net, architecture)
 
 
+def test_what_models_were_saved_by_is_what_they_are_known_by() -> None:
+    """Of the order of fields too: one that moves would refuse every model that was saved before."""
+    digest = _digest(pair(cutoffs=(5, 11))[1])
+    assert digest == "772ffcd59c2de44fef5b8ee4cbc996a7d540e469daa38bc0e8d86c47bd2ce739"
+
+
 def test_what_does_not_fit_is_refused() -> None:
     for layout, options, message in (
         ("d i", {"memory": 3}, r"memory: no block of argmax \(layout d i\) has it"),

@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import torch
 import derive
 from model import load_architecture
 from nas.costs.model import REFERENCE
-from pipeline.costs import cost_model
+from pipeline.costs import cost_model, time_models
 from pipeline.summary import parameter_count
 from tests.pipeline.conftest import MS, Clock, PlanWith
 from tests.runs import refused, run, settings
@@ -59,6 +60,24 @@ def test_cache_bytes_are_those_of_the_state_that_a_stream_keeps(
     row = 16 * 4 if shifted else 0
     wanted = [2 * 11 * 16 * 4 + row, row, 0, row, 2 * 3 * 4 * 4 + row]
     assert cost_model(plan).state_bytes(plan.candidates) == wanted
+
+
+def test_costs_are_those_of_the_whole_span_whatever_one_begins_with(
+    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model keeps and takes what it has learnt to; a budget holds for the most."""
+    asked = "{kind: adaptive_span, span: 12, ramp: 2, first_span: 0.1}"
+    plan = plan_with(f"model.candidates=[attention, {asked}]", "model.memory=11")
+    costs = cost_model(plan)
+    assert costs.state_bytes(plan.candidates[1:]) == [2 * 11 * 16 * 4]
+    whole = [12.0, 12.0]
+    assert costs.build(plan.candidates[1:]).describe()[0]["numbers"]["span_keys"] == whole
+    timed = Mock()
+    monkeypatch.setattr("pipeline.costs.measure_latency", timed)
+    for trained in (True, False):
+        time_models(plan, {"x": plan.network([plan.candidates[1:]])}, trained=trained)
+        model = timed.call_args.args[0]["x"]
+        assert (model.describe()[0]["numbers"]["span_keys"] == whole) != trained
 
 
 def test_a_reference_without_a_cache_serves_absolute_budgets(

@@ -4,12 +4,14 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import compare
 import derive
 import retrain
+import search
 from model import load_architecture
 from pipeline.architectures import architecture_hash
 from pipeline.derive import derive as derive_by
@@ -79,6 +81,14 @@ def test_no_method_reads_a_search_that_was_not_brought_to_its_end(
     line = refused(derive.main, capsys, searched, "--method", method).splitlines()[-1]
     ended = "the search has not ended; start search.py again to finish it"
     assert line == f"{searched / 'search/seed-0'}: {ended}"
+
+
+def test_a_search_has_ended_once_its_warnings_are_written(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("pipeline.search.write_whole", Mock(side_effect=OSError(28, "no room")))
+    refused(search, capsys, experiment_file, "--run", tmp_path / "run")
+    assert not (tmp_path / "run/search/seed-0/pi.csv").exists()
 
 
 def test_the_name_of_the_method_layout_is_no_layout(

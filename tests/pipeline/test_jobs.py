@@ -14,6 +14,12 @@ from tests.runs import locked_by_another
 from training.signals import Diverged, Lost, StopRequest
 
 
+def test_where_memory_ran_out_nothing_is_known_of_the_loss() -> None:
+    """As a layout that diverged it would count as the worst, for good."""
+    assert Failed("exit code 3: diverged at step 2: the loss is nan nats", 3).diverged
+    assert not Failed("exit code 3: out of memory (CUDA out of memory. Tried ...", 3).diverged
+
+
 @pytest.mark.parametrize(("code", "ending"), [(3, Diverged), (2, ValueError), (-9, Lost)])
 def test_a_run_that_diverged_ends_all_as_divergence_does(
     experiment_file: Path,

@@ -15,12 +15,13 @@ import search
 import sweep
 from model import Dropout, ModelOptions, load_architecture, load_model
 from pipeline.baselines import entries_of
-from pipeline.retrain import finish_retrain, retrain_trainer
+from pipeline.retrain import finish_retrain, retrain_all, retrain_trainer
 from pipeline.search import search_trainer
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import assert_same, killed_after, rows, settings
 from tests.test_pipeline import run
+from training.trainer import Trainer
 from utils.files import read_object
 
 
@@ -103,6 +104,18 @@ def test_several_seeds_are_one_command_and_keep_their_model_once(
     assert f", seed 1 ({folders[1].parent.name})" in shown
     again = "retrain.steps was 25, is 24"
     assert again in refused(retrain.main, capsys, derived, "--set", "retrain.steps=24")
+
+
+def test_a_folder_is_kept_until_its_result_is_written(
+    derived: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a second command would remove what the first is writing."""
+    order, close = list[str](), Trainer.close
+    monkeypatch.setattr("pipeline.retrain.finish_retrain", lambda *_: order.append("result"))
+    monkeypatch.setattr(Trainer, "close", lambda self: order.append("let go") or close(self))
+    plan = plan_of(derived / "architectures/experiment.yaml", derived)
+    retrain_all([(plan, load_architecture(derived / "architecture.json"))], workers=1)
+    assert order == ["result", "let go"]
 
 
 def test_an_architecture_of_another_tokenizer_is_refused(

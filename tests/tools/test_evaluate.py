@@ -66,6 +66,7 @@ class Tool:
     def rows(self, *arguments: Any) -> list[Any]:
         """The rows of the JSON file, in all digits, which must be those of the table."""
         out = self.place / "out.json"
+        out.unlink(missing_ok=True)
         cells = self.table(*arguments, "--json", out)
         rows = json.loads(out.read_text())["rows"]
         names = ("nats_per_token", "perplexity", "bits_per_byte", "word_perplexity")
@@ -211,7 +212,8 @@ def test_options_that_make_no_sense_are_refused(tool: Tool, tmp_path: Path) -> N
     said = tool.refusal("--window", 0)
     assert "--window: Input should be greater than or equal to 1" in said
     assert "--device: cuda:99 is not there" in tool.refusal("--device", "cuda:99")
-    assert "must be a file in an existing folder" in tool.refusal("--json", tmp_path)
+    for there in (tmp_path, Path(__file__)):
+        assert "must be a new file in an existing folder" in tool.refusal("--json", there)
 
 
 def test_a_text_that_does_not_serve_is_refused(tool: Tool, folder: Path, tmp_path: Path) -> None:

@@ -107,9 +107,9 @@ def test_a_prompt_comes_from_the_command_line_a_file_or_stdin(
     assert run(capsys, *given, "--file", tmp_path / "long.txt") == wanted
     stdin(monkeypatch, LONG.encode())
     assert run(capsys, *given, "--prompt", "-") == wanted
-    stdin(monkeypatch, f"\ufeff{LONG}".encode())
-    assert run(capsys, *given, "--prompt", "-") == wanted
-    assert run(capsys, *given, "--prompt", f"\ufeff{LONG}") == wanted
+    stdin(monkeypatch, "\ufeffabc".encode())
+    for marked in ("-", "\ufeffabc"):
+        assert command.prompt_of(command.parse([str(folder), "--prompt", marked])) == "abc"
     (tmp_path / "empty.txt").write_text("")
     assert run(capsys, *given, "--file", tmp_path / "empty.txt") == run(capsys, *given)
 

@@ -6,6 +6,7 @@ from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -51,6 +52,13 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert (other.elapsed_s, other.best) == (12.5, state.best)
     assert torch.equal(other.loss_sum, state.loss_sum)
     assert_same_tensors(state, other)
+
+
+def test_processes_that_see_different_checkpoints_are_refused(tmp_path: Path) -> None:
+    """Of machines whose run folders are two: each would go on from another step."""
+    ranks = Mock(rank=0, all_say=lambda step: [step, 500])
+    with pytest.raises(ValueError, match=r"different checkpoints there; all machines must see the"):
+        Checkpoints(tmp_path, ranks=ranks).find()
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

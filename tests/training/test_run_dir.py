@@ -1,5 +1,6 @@
 """A phase's folder: whose it is, and the machine and program that it was trained by."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -31,8 +32,11 @@ def test_a_changed_program_is_marked_in_its_commit(
     for command in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "a"]):
         subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
     monkeypatch.setattr("training.run_dir.__file__", str(file))
+    index = (tmp_path / ".git/index").read_bytes()
+    os.utime(file, (1e9, 1e9))  # of another age, the same content: git would note that, by a lock
     said = commit()
     assert said is not None
+    assert (tmp_path / ".git/index").read_bytes() == index
     assert len(said) == 40
     file.write_text("b")
     assert commit() == f"{said}-changed"

@@ -12,7 +12,7 @@ from model.slot import Terms
 from model.state import Segment
 from tests import tiny
 from training.config import OptimiserConfig
-from training.optim import build_optimiser, clip_gradients, rate_of
+from training.optim import build_optimiser, clip_gradients, rate_of, set_learning_rate
 from training.step import Forward, LayerDropoutStep, WeightStep, uniform_numbers
 
 FORWARD = Forward(torch.device("cpu"), "float32")
@@ -115,6 +115,17 @@ def test_decay_acts_on_matrices_and_on_nothing_else() -> None:
     plain |= {name for name in found[0.3] | found[0.0] if name.endswith("bias") or "norm" in name}
     assert found[0.0] == plain
     assert len(plain) == 10
+
+
+def test_a_larger_rate_is_no_larger_decay() -> None:
+    """The rate multiplies the decay, which also acts on values that no token chose."""
+    model = tiny.supernet("product_key_memory", slots=1)
+    optimiser = build_optimiser(model, OptimiserConfig(weight_decay=0.3))
+    set_learning_rate(optimiser, 1e-3)
+    groups = [group for group in optimiser.param_groups if group["weight_decay"]]
+    assert sorted(group["lr"] for group in groups) == [1e-3, 1e-2]
+    decays = [group["lr"] * group["weight_decay"] for group in groups]
+    assert decays == pytest.approx([3e-4, 3e-4])
 
 
 def test_the_learning_rate_of_the_step_is_used() -> None:

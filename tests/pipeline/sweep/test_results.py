@@ -173,8 +173,9 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
 
 @pytest.mark.parametrize(("method", "script"), [("par", "derive.py"), ("argmax", "search.py")])
 def test_the_best_is_run_from_its_own_first_step(
-    file: Path, tmp_path: Path, method: str, script: str
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, script: str
 ) -> None:
+    monkeypatch.setattr("sys.argv", ["sweep.py"])
     settings = ["derive.method=par", "sweep.space={derive.method: {choices: [par, argmax]}}"]
     sweep = sweep_with(file, tmp_path, *settings)
     study = memory_study(sweep, [{"derive.method": method}])
@@ -219,13 +220,14 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
 
 def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run", PAIR)
-    sweep.run.mkdir()
+    (sweep.run / "pareto").mkdir(parents=True)
+    (sweep.run / "pareto/mine.yaml").touch()
     done, running = TrialState.COMPLETE, TrialState.RUNNING
     trials = told(sweep, (done, [2.0, 1.0]), (done, [1.0, 2.0]), (running, None))
     finish(sweep, entries(trials), ended=False)
     assert [row["state"] for row in table(sweep.run)] == ["done", "done", "running"]
     best = sorted(path.name for path in (sweep.run / "pareto").iterdir())
-    assert best == ["0000.yaml", "0001.yaml"]
+    assert best == ["0000.yaml", "0001.yaml", "mine.yaml"]
 
 
 def of_seed(bits: float, text: str) -> dict[str, Any]:

@@ -129,6 +129,18 @@ def test_a_sweep_whose_study_is_gone_does_not_begin_anew(file: Path, folder: Pat
         start(file, folder)
 
 
+def test_a_study_of_somebody_else_is_left_as_it_is(
+    file: Path, folder: Path, asked: list[str], begun: Begun
+) -> None:
+    study = optuna.create_study(
+        storage=plan.open_storage(URL, 9, 0), study_name=folder.name, direction="maximize"
+    )
+    study.optimize(lambda trial: 1.0, n_trials=1)
+    with pytest.raises(ValueError, match=f"its study {folder.name} is no sweep of Parnas"):
+        start(file, folder, f"sweep.storage={URL}")
+    assert (len(study.trials), study.user_attrs, study.metric_names, begun) == (1, {}, None, [])
+
+
 def test_a_file_without_a_sweep_is_refused_also_by_check(
     experiment_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import signal
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import optuna
 import pytest
@@ -14,9 +16,16 @@ from hpo.study import REASON
 from model import Architecture
 from pipeline.experiment import load_experiment
 from pipeline.sweep.plan import identity, sweep_of
-from pipeline.sweep.worker import Pruning, TrialFailed, TrialObjective, run_one, run_seed
+from pipeline.sweep.worker import (
+    USELESS,
+    Pruning,
+    TrialFailed,
+    TrialObjective,
+    run_one,
+    run_seed,
+)
 from tests.data.models import given_model
-from tests.runs import assert_same, last_step, rows, run
+from tests.runs import assert_same, last_step, locked_by_another, rows, run
 from tests.sweeping import add_sweep, memory_study
 from training.signals import Stopped, StopRequest
 
@@ -112,6 +121,35 @@ def test_a_worker_whose_trial_was_taken_for_dead_goes_on(
 
     run_one(study, slept)
     assert [trial.state.name for trial in study.trials] == ["FAIL"]
+
+
+@pytest.mark.parametrize("failing", ["pathlib.Path.mkdir", "pipeline.sweep.worker.run_seed"])
+def test_a_full_disk_ends_the_worker_and_the_trial_waits(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """As a failure of the trial's own it would be one of all that follow, in a second."""
+    sweep = sweep_of(load_experiment(add_sweep(experiment_file, trials=2), []), tmp_path)
+    study = memory_study(sweep, [{}, {}])
+    sweep.trial(0).mkdir(parents=True)
+    full = OSError(28, "No space left on device", str(tmp_path / "x"))
+    monkeypatch.setattr(failing, Mock(side_effect=full))
+    with pytest.raises(SystemExit) as end:
+        run_one(study, TrialObjective(sweep, StopRequest(), threads=1))
+    assert end.value.code == USELESS
+    assert [trial.state.name for trial in study.trials] == ["WAITING", "WAITING"]
+
+
+def test_a_trial_waits_for_the_process_that_has_its_folder(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which was taken for dead, as where a machine slept."""
+    sweep = sweep_of(load_experiment(add_sweep(experiment_file, trials=1), []), tmp_path)
+    study, held = memory_study(sweep), ExitStack()
+    sweep.trial(0).mkdir(parents=True)
+    held.enter_context(locked_by_another(sweep.trial(0), "lock"))
+    monkeypatch.setattr("pipeline.sweep.worker.time.sleep", lambda _: held.close())
+    run_one(study, TrialObjective(sweep, StopRequest(), threads=1))
+    assert study.trials[0].state.name == "COMPLETE"
 
 
 def test_a_tokenizer_that_loses_text_fails_the_trial_before_its_search(

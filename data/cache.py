@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utils.files import folder_made_whole, sha256_of
+from utils.files import folder_made_whole, remove_temporary, sha256_of
 
 INFO = "info.json"
+# What a killed build of a day ago left; no other program calls a folder so.
+_LEFT, _OLD_S = f".*-{'[0-9a-f]' * 16}.{'[0-9a-f]' * 8}.tmp", 24 * 3600.0
 
 
 def default_cache() -> Path:
@@ -28,6 +30,8 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
     `fill` writes files into the folder it is given and returns more entries of the sidecar INFO,
     which holds them beside the key and the files' hashes.
     """
+    # A job that a cluster ends while it encodes leaves gigabytes.
+    remove_temporary(final.parent, _LEFT, older_s=_OLD_S)
     try:
         with folder_made_whole(final) as work:
             entries = fill(work)

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,9 +112,14 @@ def append_line(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
-def remove_temporary(folder: Path, pattern: str = ".*.tmp") -> None:
-    """Remove what a killed process left half written in a folder."""
+def remove_temporary(folder: Path, pattern: str = ".*.tmp", older_s: float = 0.0) -> None:
+    """Remove what a killed process left half written in a folder.
+
+    Where others may write there too, only what is so much older than any work in hand.
+    """
     for left in folder.glob(pattern):
+        if older_s and (not left.exists() or time.time() - left.stat().st_mtime < older_s):
+            continue
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:

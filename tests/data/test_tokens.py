@@ -1,5 +1,7 @@
 """Token files: exact, ranked by training counts, and refused where they are damaged."""
 
+import os
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +151,15 @@ def test_one_changed_id_is_refused_by_name(
     path.write_bytes(ids.tobytes())
     with pytest.raises(ValueError, match=rf"damaged \({split}.bin changed.*delete this folder"):
         prepare(own_files, tmp_path, tmp_path / "cache")
+
+
+def test_a_build_removes_what_was_killed_long_ago(tmp_path: Path) -> None:
+    one, other = (f".x-{letter * 16}.0123abcd.tmp" for letter in "ab")
+    for name, age_s in ((one, 90_000), (other, 80_000), (".mine.tmp", 9e6)):
+        (tmp_path / name / "part").mkdir(parents=True)
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+    build_folder(tmp_path / "x", {}, lambda _: {})
+    assert {path.name for path in tmp_path.iterdir()} == {other, ".mine.tmp", "x"}
 
 
 def test_a_folder_that_appears_during_the_build_wins(tmp_path: Path) -> None:

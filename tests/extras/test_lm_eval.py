@@ -75,6 +75,7 @@ def write_tasks(folder: Path, texts: Sequence[str], questions: Sequence[Any] = (
 
 def run(model: Path, tasks: Path, *arguments: object, name: str = "parnas_rolling") -> Any:
     out = tasks.parent / "out.json"
+    out.unlink(missing_ok=True)
     given = [model, "--tasks", name, "--include-path", tasks, "--json", out, *arguments]
     assert command.main([*map(str, given)]) == 0
     return json.loads(out.read_text())["results"][name]

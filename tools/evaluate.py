@@ -73,9 +73,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     add("--precision", choices=("float32", "bfloat16", "float64"), default="float32",
         help="of matrix products; float64: of the weights too")  # fmt: skip
-    add(
-        "--json", type=cli.file_to_write, metavar="OUT", help="also write the results to a new file"
-    )
+    add("--json", type=cli.file_to_write, metavar="OUT", help="write the results to a new file too")
     return parser.parse_args(argv)
 
 

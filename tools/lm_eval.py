@@ -55,9 +55,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=cli.number_from(0, 2**31 - 1), default=0, metavar="S",
         help="random seed of tasks that sample text")  # fmt: skip
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
-    add(
-        "--json", type=cli.file_to_write, metavar="OUT", help="also write the results to a new file"
-    )
+    add("--json", type=cli.file_to_write, metavar="OUT", help="write the results to a new file too")
     return parser.parse_args(argv)
 
 
